@@ -1,0 +1,3 @@
+"""Synthesizes, proves, times and runs collective communication schedules."""
+
+__version__ = "0.1.0"

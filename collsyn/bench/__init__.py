@@ -1,0 +1,1 @@
+"""Benchmarks: sweeps, comparison with other libraries, regression."""

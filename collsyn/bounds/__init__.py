@@ -1,0 +1,1 @@
+"""Lower bounds on the time of a collective, each with a certificate."""

@@ -1,0 +1,1 @@
+"""The judge: verifies, times and executes schedules and plans, knowing no synthesizer."""

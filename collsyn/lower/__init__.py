@@ -1,0 +1,1 @@
+"""Lowering: from a schedule to the plan that ranks execute."""

@@ -1,0 +1,1 @@
+"""Microbenchmarks of links, and the fits that make a profile of them."""

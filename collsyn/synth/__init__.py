@@ -1,0 +1,1 @@
+"""Synthesizers: one file an algorithm, and one table that lists them."""

@@ -1,0 +1,1 @@
+"""Topologies by name and from files: presets, sub-allocations, symmetries."""
