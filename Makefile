@@ -6,6 +6,8 @@ VENV := .venv
 DEMO_VENV := .venv-demo
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Files or folders to test, such as TESTS=tests/cli; all of them unless given.
+TESTS ?=
 
 # Exits with one line where python3 is missing or too old.
 define CHECK_PYTHON
@@ -40,11 +42,11 @@ demo: $(DEMO_VENV)/.stamp ## measure this machine, synthesize for it, run agains
 
 .PHONY: test
 test: setup ## run the tests (all but the slow ones)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(TESTS)
 
 .PHONY: test-slow
 test-slow: setup ## run the tests marked slow
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow $(TESTS)
 
 .PHONY: lint
 lint: setup type ## ruff, formatting, types, layers

@@ -4,6 +4,7 @@ Each function here returns a click decorator. The value that a command receives 
 docstring. Nothing but click is imported before an option is converted.
 """
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,17 @@ def rank_groups(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(ranks(group) for group in text.split("/"))
 
 
+def seconds(text: str) -> float:
+    """A positive, finite number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"{text!r} is not a positive number of seconds")
+    return value
+
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -165,9 +177,7 @@ def sizes_options(default: str | None = DEFAULT_SIZE) -> Decorator[F]:
     return decorate
 
 
-def chosen_sizes(
-    size: int | None, sizes: tuple[int, ...] | None, default: str | None = DEFAULT_SIZE
-) -> Sizes:
+def chosen_sizes(size: int | None, sizes: tuple[int, ...] | None, default: str | None = DEFAULT_SIZE) -> Sizes:
     """What `--size` and `--sizes` say together; no sizes at all if neither nor `default` is."""
     from collsyn.units import parse_size
 
@@ -192,9 +202,7 @@ def root_option() -> Decorator[F]:
 
 def subset_option() -> Decorator[F]:
     """`--subset 0,1,4`; the command gets `subset: tuple[int, ...] | None`."""
-    return click.option(
-        "--subset", type=ranks, metavar="RANKS", help="Only these ranks of TOPO, like 0,1,4 or 0-3."
-    )
+    return click.option("--subset", type=ranks, metavar="RANKS", help="Only these ranks of TOPO, like 0,1,4 or 0-3.")
 
 
 def groups_option() -> Decorator[F]:
@@ -209,16 +217,12 @@ def groups_option() -> Decorator[F]:
 
 def counts_option() -> Decorator[F]:
     """`--counts FILE`; the command gets `counts: Path | None`."""
-    return click.option(
-        "--counts", type=FILE, metavar="FILE", help="Matrix of bytes from rank to rank (alltoallv)."
-    )
+    return click.option("--counts", type=FILE, metavar="FILE", help="Matrix of bytes from rank to rank (alltoallv).")
 
 
 def spec_option() -> Decorator[F]:
     """`--spec FILE`; the command gets `spec: Path | None`."""
-    return click.option(
-        "--spec", type=FILE, metavar="FILE", help="YAML file that defines a custom collective."
-    )
+    return click.option("--spec", type=FILE, metavar="FILE", help="YAML file that defines a custom collective.")
 
 
 def problem_options(topology_required: bool = True) -> Decorator[F]:
@@ -258,7 +262,7 @@ def time_limit_option() -> Decorator[F]:
     return click.option(
         "--time-limit",
         "time_limit_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=seconds,
         metavar="SECONDS",
         help="Stop searching after this long and keep the best so far.",
     )
@@ -266,9 +270,7 @@ def time_limit_option() -> Decorator[F]:
 
 def json_option() -> Decorator[F]:
     """`--json`; the command gets `as_json: bool`."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
-    )
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 
 
 def output_option(text: str, default: str | None = None) -> Decorator[F]:
