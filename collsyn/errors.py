@@ -1,0 +1,43 @@
+"""Every error that collsyn raises on purpose, each with the exit code that the command line returns for it."""
+
+
+class CollsynError(Exception):
+    """Root of all expected failures; `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class InputError(CollsynError):
+    """A file, option or value that cannot be used; the message starts with `file:key:` where one is known."""
+
+    exit_code = 2
+
+
+class Infeasible(CollsynError):
+    """A well-formed problem without a solution; the message names the pair and the rule that block it."""
+
+    exit_code = 3
+
+
+class SolverFailed(CollsynError):
+    """A solver ended without an answer although the problem may have one."""
+
+    exit_code = 4
+
+
+class VerificationError(CollsynError):
+    """A schedule, plan, certificate or foreign file that is wrong; the message says where, what was had and wanted."""
+
+    exit_code = 5
+
+
+class DeviceError(CollsynError):
+    """A rank, device or launcher failed while running, or a watchdog ended a stuck run."""
+
+    exit_code = 6
+
+
+class Regression(CollsynError):
+    """A measurement that is worse than its baseline beyond noise."""
+
+    exit_code = 7

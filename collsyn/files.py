@@ -1,0 +1,55 @@
+"""Reading and writing whole files: nothing half-written stays behind, and every failure names the file."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from collsyn.errors import InputError
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Content of a file; raises InputError with the file's name when it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {_reason(error)}") from None
+
+
+def write_atomic(path: str | Path, content: bytes | str) -> None:
+    """Write through a temporary file in the same folder and rename it; raises InputError when the place is not writable."""
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {_reason(error)}") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def digest(text: str | bytes) -> str:
+    """First 16 hex digits of the SHA-256: names the inputs in provenance."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

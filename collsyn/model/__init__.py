@@ -1,0 +1,1 @@
+"""The nouns of collsyn (topology, collective, schedule, plan, profile) and their files."""

@@ -1,0 +1,226 @@
+"""Topology files: the YAML form, one line a link, rewritten byte for byte (docs/formats/topology.md)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collsyn.files import digest, write_atomic
+from collsyn.model.fields import Fields, load_document
+from collsyn.model.topology import Cut, Topology
+from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, parse_size, rounded, s_to_us, us_to_s
+
+SCHEMA = "collsyn-topology/1"
+MAX_VERTICES = 1 << 20
+
+
+def read_topology(path: str | Path) -> Topology:
+    """The topology in a YAML file; raises InputError that names file and key."""
+    return topology_from_fields(load_document(path))
+
+
+def write_topology(topology: Topology, path: str | Path) -> None:
+    """Write the YAML form; reading it and writing it again gives the same bytes."""
+    write_atomic(path, topology_text(topology))
+
+
+def topology_digest(topology: Topology) -> str:
+    """Names wiring and costs (not name or provenance) in other files' provenance."""
+    document = topology_document(topology)
+    return digest(json.dumps({k: v for k, v in document.items() if k not in ("name", "provenance")}))
+
+
+def topology_text(topology: Topology) -> str:
+    """The YAML text of a topology."""
+    document = topology_document(topology)
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list):
+            lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
+        else:
+            lines.append(f"{key}: {flow(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def topology_document(topology: Topology) -> dict[str, Any]:
+    """The topology as plain values in the order of the file; JSON files embed it."""
+    ids = {v: topology.vertex_name(v) if v >= topology.num_ranks else v for v in range(topology.num_vertices)}
+    document: dict[str, Any] = {"schema": SCHEMA, "name": topology.name, "ranks": topology.num_ranks}
+    if topology.switch_names:
+        document["switches"] = [
+            {
+                "name": name,
+                **{k: True for k in ("multicast", "reduction") if getattr(topology, k)[topology.num_ranks + i]},
+            }
+            for i, name in enumerate(topology.switch_names)
+        ]
+    document["links"] = _links_document(topology, ids)
+    if topology.reduce_s_per_byte.any():
+        rates = [0 if beta == 0 else _tidy(beta_to_gb_s(beta)) for beta in topology.reduce_s_per_byte.tolist()]
+        document["reduce_gb_s"] = rates
+    if topology.min_piece_bytes > 1:
+        document["min_piece"] = format_size(topology.min_piece_bytes)
+    if topology.boxes:
+        document["boxes"] = [[ids[v] for v in box] for box in topology.boxes]
+    if topology.symmetries:
+        document["symmetries"] = [[ids[v] for v in permutation] for permutation in topology.symmetries]
+    if topology.cuts:
+        document["cuts"] = [{"name": cut.name, "vertices": [ids[v] for v in cut.vertices]} for cut in topology.cuts]
+    if topology.provenance:
+        document["provenance"] = dict(topology.provenance)
+    return document
+
+
+def topology_from_fields(fields: Fields) -> Topology:
+    """The topology of a document; raises InputError that names file and key."""
+    fields.text("schema", choices=[SCHEMA])
+    name = fields.text("name", default=Path(fields.file).stem)
+    num_ranks = fields.integer("ranks", minimum=1, maximum=MAX_VERTICES)
+    switches = _read_switches(fields)
+    ids: dict[Any, int] = {rank: rank for rank in range(num_ranks)}
+    ids |= {switch["name"]: num_ranks + i for i, switch in enumerate(switches)}
+    columns = _read_links(fields, ids)
+    reduce_gb_s = fields.numbers("reduce_gb_s", default=[])
+    if len(reduce_gb_s) not in (0, num_ranks) or (reduce_gb_s < 0).any():
+        fields.fail("reduce_gb_s", f"needs one rate of at least 0 for each of the {num_ranks} ranks (0: free)")
+    piece = fields.raw("min_piece", default=1)
+    boxes = _vertex_lists(fields, "boxes", ids)
+    symmetries = _vertex_lists(fields, "symmetries", ids)
+    for index, permutation in enumerate(symmetries):
+        if sorted(permutation) != list(range(len(ids))):
+            fields.fail(f"symmetries[{index}]", "is not a permutation of all ranks and switches")
+    cuts = []
+    for entry in fields.each("cuts", default=[]):
+        cuts.append(Cut(entry.text("name"), _vertices(entry, "vertices", entry.items("vertices"), ids)))
+        entry.done()
+    provenance = fields.mapping("provenance", default={})
+    fields.done()
+    with np.errstate(divide="ignore"):
+        reduce_s = np.where(reduce_gb_s > 0, 1e-9 / np.where(reduce_gb_s > 0, reduce_gb_s, 1), 0.0)
+    return Topology(
+        name=name,
+        num_ranks=num_ranks,
+        **columns,
+        switch_names=tuple(switch["name"] for switch in switches),
+        multicast=np.array([False] * num_ranks + [s["multicast"] for s in switches]),
+        reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
+        reduce_s_per_byte=reduce_s,
+        min_piece_bytes=parse_size(piece),
+        boxes=boxes,
+        symmetries=symmetries,
+        cuts=tuple(cuts),
+        provenance=provenance,
+    )
+
+
+def read_link_costs(entry: Fields, count: int = 1) -> tuple[float, float, float]:
+    """Take (alpha_s, beta_s_per_byte of the whole trunk, overhead_s) of a link entry with units in its keys.
+
+    `bandwidth_gb_s` (or `beta_us_per_mb`, MB = 10^6) is that of one lane; `overhead_us` is a number or `alpha`, 0 by default.
+    """
+    if entry.has("beta_us_per_mb"):
+        beta = entry.number("beta_us_per_mb", above=0) * 1e-12
+    else:
+        beta = gb_s_to_beta(entry.number("bandwidth_gb_s", above=0))
+    alpha_us = entry.number("alpha_us", default=0, minimum=0)
+    overhead = entry.raw("overhead_us", default=0)
+    if overhead == "alpha":
+        overhead_us = alpha_us
+    elif isinstance(overhead, bool) or not isinstance(overhead, int | float) or not 0 <= overhead <= alpha_us:
+        entry.fail("overhead_us", f"is {overhead!r}; expected 0 .. alpha_us ({alpha_us:g}) or the word alpha")
+    else:
+        overhead_us = float(overhead)
+    return us_to_s(alpha_us), beta / count, us_to_s(overhead_us)
+
+
+def _read_switches(fields: Fields) -> list[dict[str, Any]]:
+    switches = []
+    for entry in fields.each("switches", default=[]):
+        name = entry.text("name")
+        if name.isdigit() or not name or any(switch["name"] == name for switch in switches):
+            entry.fail("name", f"is {name!r}; expected a name that is no number and not yet taken")
+        flags = {key: entry.flag(key, default=False) for key in ("multicast", "reduction")}
+        switches.append({"name": name, **flags})
+        entry.done()
+    return switches
+
+
+def _read_links(fields: Fields, ids: Mapping[Any, int]) -> dict[str, Any]:
+    rows: list[tuple[int, int, float, float, float, int]] = []
+    for entry in fields.each("links"):
+        src, dst = (_vertices(entry, key, [entry.raw(key)], ids)[0] for key in ("from", "to"))
+        if src == dst:
+            entry.fail("to", "is the vertex that the link comes from; expected another one")
+        count = entry.integer("count", default=1, minimum=1)
+        costs = read_link_costs(entry, count)
+        rows.append((src, dst, *costs, count))
+        if entry.flag("both", default=False):
+            rows.append((dst, src, *costs, count))
+        entry.done()
+    names = ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
+    return dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
+
+
+def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str, Any]]:
+    """One entry a link; a link and its mirror image that follow each other share one (`both: true`)."""
+    columns = [
+        getattr(topology, name).tolist() for name in ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
+    ]
+    rows = list(zip(*columns, strict=True))
+    entries, index = [], 0
+    while index < len(rows):
+        src, dst, alpha_s, beta, overhead_s, count = rows[index]
+        mirrored = index + 1 < len(rows) and rows[index + 1] == (dst, src, alpha_s, beta, overhead_s, count)
+        entry: dict[str, Any] = {"from": ids[src], "to": ids[dst], "bandwidth_gb_s": _tidy(beta_to_gb_s(beta) / count)}
+        entry["alpha_us"] = _tidy(s_to_us(alpha_s))
+        if overhead_s > 0:
+            entry["overhead_us"] = (
+                "alpha" if overhead_s == alpha_s else min(_tidy(s_to_us(overhead_s)), entry["alpha_us"])
+            )
+        if count > 1:
+            entry["count"] = count
+        if mirrored:
+            entry["both"] = True
+        entries.append(entry)
+        index += 1 + mirrored
+    return entries
+
+
+def _vertex_lists(fields: Fields, key: str, ids: Mapping[Any, int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        _vertices(fields, f"{key}[{index}]", members, ids)
+        for index, members in enumerate(fields.items(key, default=[]))
+    )
+
+
+def _vertices(fields: Fields, key: str, members: Sequence[Any], ids: Mapping[Any, int]) -> tuple[int, ...]:
+    if not isinstance(members, list):
+        fields.fail(key, "expected a list of ranks and switch names")
+    for member in members:
+        if isinstance(member, bool) or not isinstance(member, int | str) or member not in ids:
+            fields.fail(
+                key, f"names {member!r}; expected a rank 0 .. {sum(isinstance(i, int) for i in ids) - 1} or a switch"
+            )
+    return tuple(ids[member] for member in members)
+
+
+def _tidy(value: float) -> int | float:
+    number = rounded(value)
+    return int(number) if number == int(number) and abs(number) < 1e15 else number
+
+
+def flow(value: object) -> str:
+    """One line of YAML flow style; strings are quoted only where YAML would read something else."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = value.replace("-", "").replace("_", "").replace("/", "").replace(".", "")
+        reserved = value.lower() in ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+        return (
+            value if plain.isalnum() and plain.isascii() and value[0].isalpha() and not reserved else json.dumps(value)
+        )
+    return json.dumps(value)
