@@ -49,10 +49,9 @@ test-slow: setup ## run the tests marked slow
 	$(BIN)/python -m pytest -q -m slow $(TESTS)
 
 .PHONY: lint
-lint: setup type ## ruff, formatting, types, layers
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
+lint: setup ## ruff, formatting, types, layers: all of them, whatever fails
+	@failed=0; for tool in "ruff check ." "ruff format --check ." mypy "lint-imports --no-cache"; do \
+	  echo "$$tool"; $(BIN)/$$tool || failed=1; done; exit $$failed
 
 .PHONY: type
 type: setup ## mypy --strict over the library and the command line

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -32,7 +32,12 @@ DEFAULT_SIZE = "64M"
 MAX_RANKS = 1_000_000
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+
+
+class Decorator(Protocol):
+    """Adds options to a command's function."""
+
+    def __call__(self, function: F, /) -> F: ...
 
 
 class Sizes(NamedTuple):
@@ -120,7 +125,7 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", heading, *(f"  {line}" for line in lines)])
 
 
-def collective_option(required: bool = True) -> Decorator[F]:
+def collective_option(required: bool = True) -> Decorator:
     """`--collective C`; the command gets `collective: str`, or None."""
     names = ", ".join(COLLECTIVES)
     return click.option(
@@ -132,7 +137,7 @@ def collective_option(required: bool = True) -> Decorator[F]:
     )
 
 
-def topology_option(required: bool = True) -> Decorator[F]:
+def topology_option(required: bool = True) -> Decorator:
     """`--topology TOPO`; the command gets `topology: str` (a name or a file), or None."""
     return click.option(
         "--topology",
@@ -142,7 +147,7 @@ def topology_option(required: bool = True) -> Decorator[F]:
     )
 
 
-def size_option() -> Decorator[F]:
+def size_option() -> Decorator:
     """`--size S`; the command gets `size_bytes: int`."""
     return click.option(
         "--size",
@@ -155,11 +160,11 @@ def size_option() -> Decorator[F]:
     )
 
 
-def sizes_options(default: str | None = DEFAULT_SIZE) -> Decorator[F]:
+def sizes_options(default: str | None = DEFAULT_SIZE) -> Decorator:
     """`--size S | --sizes S1:S2`; the command gets `size` and `sizes`, for `chosen_sizes`."""
     shown = f" [default: {default}]" if default else ""
 
-    def decorate(function: F) -> F:
+    def decorate(function: F, /) -> F:
         one = click.option(
             "--size",
             type=size,
@@ -190,7 +195,7 @@ def chosen_sizes(size: int | None, sizes: tuple[int, ...] | None, default: str |
     return Sizes(() if size is None else (size,), is_sweep=False)
 
 
-def root_option() -> Decorator[F]:
+def root_option() -> Decorator:
     """`--root R`; the command gets `root: int | None` (None where it was not given)."""
     return click.option(
         "--root",
@@ -200,12 +205,12 @@ def root_option() -> Decorator[F]:
     )
 
 
-def subset_option() -> Decorator[F]:
+def subset_option() -> Decorator:
     """`--subset 0,1,4`; the command gets `subset: tuple[int, ...] | None`."""
     return click.option("--subset", type=ranks, metavar="RANKS", help="Only these ranks of TOPO, like 0,1,4 or 0-3.")
 
 
-def groups_option() -> Decorator[F]:
+def groups_option() -> Decorator:
     """`--groups 0-3/4-7`; the command gets `groups: tuple[tuple[int, ...], ...] | None`."""
     return click.option(
         "--groups",
@@ -215,19 +220,19 @@ def groups_option() -> Decorator[F]:
     )
 
 
-def counts_option() -> Decorator[F]:
+def counts_option() -> Decorator:
     """`--counts FILE`; the command gets `counts: Path | None`."""
     return click.option("--counts", type=FILE, metavar="FILE", help="Matrix of bytes from rank to rank (alltoallv).")
 
 
-def spec_option() -> Decorator[F]:
+def spec_option() -> Decorator:
     """`--spec FILE`; the command gets `spec: Path | None`."""
     return click.option("--spec", type=FILE, metavar="FILE", help="YAML file that defines a custom collective.")
 
 
-def problem_options(topology_required: bool = True) -> Decorator[F]:
+def problem_options(topology_required: bool = True) -> Decorator:
     """What is to be solved: collective, topology, root, subset, groups, counts and spec."""
-    parts: list[Decorator[Any]] = [
+    parts: list[Decorator] = [
         collective_option(),
         topology_option(topology_required),
         root_option(),
@@ -237,7 +242,7 @@ def problem_options(topology_required: bool = True) -> Decorator[F]:
         spec_option(),
     ]
 
-    def decorate(function: F) -> F:
+    def decorate(function: F, /) -> F:
         for part in reversed(parts):
             function = part(function)
         return function
@@ -245,7 +250,7 @@ def problem_options(topology_required: bool = True) -> Decorator[F]:
     return decorate
 
 
-def seed_option() -> Decorator[F]:
+def seed_option() -> Decorator:
     """`--seed N`; the command gets `seed: int`."""
     return click.option(
         "--seed",
@@ -257,7 +262,7 @@ def seed_option() -> Decorator[F]:
     )
 
 
-def time_limit_option() -> Decorator[F]:
+def time_limit_option() -> Decorator:
     """`--time-limit SECONDS`; the command gets `time_limit_s: float | None`."""
     return click.option(
         "--time-limit",
@@ -268,12 +273,12 @@ def time_limit_option() -> Decorator[F]:
     )
 
 
-def json_option() -> Decorator[F]:
+def json_option() -> Decorator:
     """`--json`; the command gets `as_json: bool`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 
 
-def output_option(text: str, default: str | None = None) -> Decorator[F]:
+def output_option(text: str, default: str | None = None) -> Decorator:
     """`-o FILE`; the command gets `output: str | None`."""
     return click.option(
         "-o",

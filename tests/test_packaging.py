@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = PYPROJECT["tool"]["setuptools"]["package-dir"]
 PACKAGES = set(PYPROJECT["tool"]["setuptools"]["packages"])
-# Built files, caches and the notes for readers of the repository do not ship.
-LEFT_OUT = re.compile(r"__pycache__|\.(pyc|so|nbi|nbc|md)$|/\.")
+# Built files and caches do not ship.
+LEFT_OUT = re.compile(r"__pycache__|\.(pyc|so|nbi|nbc)$|/\.")
 
 
 def shipped_files():
