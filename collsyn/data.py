@@ -22,9 +22,7 @@ def data_dir(kind: str) -> Path:
 def data_names(kind: str) -> list[str]:
     """Names of the bundled files of a kind, sorted: paths below its folder without `.yaml`."""
     folder = data_dir(kind)
-    return sorted(
-        path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")
-    )
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
 def data_file(kind: str, name: str) -> Path | None:
