@@ -18,7 +18,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
-    """Write through a temporary file in the same folder and rename it; raises InputError when the place is not writable."""
+    """Write through a temporary file in the same folder and rename it; raises InputError where that cannot be."""
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     temporary = None

@@ -16,7 +16,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:I?B)?)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of a size as in nccl-tests: `1K` = `1KiB` = 1024, `1KB` = 1000; raises InputError unless a positive whole number."""
+    """Bytes of a size as in nccl-tests: `1K` = `1KiB` = 1024, `1KB` = 1000; InputError unless whole and above 0."""
     match = _SIZE.fullmatch(str(text))
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _MULTIPLIER:
@@ -67,7 +67,7 @@ def exact_gb_s(beta_s_per_byte: float) -> Fraction:
     """Bandwidth in GB/s as the simplest fraction that the float can mean.
 
     Bounds are rational only if capacities are: 12.5 GB/s becomes 25/2 and 23 us/MB becomes 1000/23 GB/s, although
-    neither inverse is a binary fraction. A measured value that no denominator up to 10^6 explains is taken as it stands.
+    neither inverse is a binary fraction. A measured value that no denominator up to 10^6 explains stays as it is.
     """
     gb_s = 1e-9 / beta_s_per_byte
     simple = Fraction(gb_s).limit_denominator(10**6)

@@ -1,6 +1,7 @@
 """Small array idioms shared by the columnar types: typed read-only columns and compressed rows."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -56,4 +57,4 @@ class Rows:
     def tuples(self) -> list[tuple[int, ...]]:
         """All rows as tuples of Python integers."""
         data, ptr = self.data.tolist(), self.ptr.tolist()
-        return [tuple(data[a:b]) for a, b in zip(ptr, ptr[1:], strict=False)]
+        return [tuple(data[a:b]) for a, b in pairwise(ptr)]

@@ -58,7 +58,7 @@ def layout(collective: Collective, num_elements: int) -> Layout:
         if (begin < previous_end).any():
             if num_elements % collective.total_units:
                 raise InputError(
-                    f"size: {num_elements} elements do not divide into {collective.total_units} parts, as chunks that overlap need"
+                    f"size: {num_elements} elements do not divide into {collective.total_units} parts (chunks overlap)"
                 )
             return (
                 chunks,
@@ -96,8 +96,11 @@ def bind(plan: Plan, num_elements: int, element_bytes: int, in_place: bool = Fal
 
 @dataclass(frozen=True, eq=False)
 class _Map:
-    """Piecewise map of unit offsets to elements: segment i begins at unit `unit[i]`, element `first[i]`, and has `units[i]`
-    units and chunk-wide scale (whole_units, whole_elements, offset of the segment inside its chunk)."""
+    """Piecewise map of unit offsets to elements.
+
+    Segment i begins at unit `unit[i]` and element `first[i]`, `inside[i]` units behind the start of its chunk, which
+    has `whole_units[i]` units and `whole_elements[i]` elements; `size` is the buffer's length in elements.
+    """
 
     unit: I64
     first: I64
@@ -114,7 +117,8 @@ class _Map:
         inside = self.inside[i]
         local = np.minimum(offsets - self.unit[i] + inside, self.whole_units[i])
         scale = self.whole_elements[i]
-        return self.first[i] + local * scale // self.whole_units[i] - inside * scale // self.whole_units[i]
+        found: I64 = self.first[i] + local * scale // self.whole_units[i] - inside * scale // self.whole_units[i]
+        return found
 
 
 def _buffer_maps(plan: Plan, places: Layout, rank: int, num_elements: int) -> list[_Map]:
@@ -181,7 +185,8 @@ def _end_elements(table: _Map, ends: I64) -> I64:
     i = np.clip(np.searchsorted(table.unit, ends, side="left") - 1, 0, None)
     inside, scale, whole = table.inside[i], table.whole_elements[i], table.whole_units[i]
     local = ends - table.unit[i] + inside
-    return table.first[i] + local * scale // whole - inside * scale // whole
+    found: I64 = table.first[i] + local * scale // whole - inside * scale // whole
+    return found
 
 
 def _alias(collective: Collective, places: Layout, rank: int, element_bytes: int) -> tuple[Buffer, Buffer, int] | None:

@@ -1,4 +1,4 @@
-"""What is to be done: chunks at rational places of the users' buffers, who holds their parts and who must end with them."""
+"""What is to be done: chunks at rational places of the users' buffers, who holds them and who must end with them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ REDUCING = frozenset({"reducescatter", "allreduce", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 ALIASES = {"reduce-scatter": "reducescatter", "reduce_scatter": "reducescatter", "all-gather": "allgather"}
 
-# The buffer in which shards of unequal length are rounded to whole elements; lengths in the other buffer follow from it.
+# Shards of unequal length are rounded to whole elements in one buffer; lengths in the other one follow from it.
 _ROUNDED_BY_INPUT = frozenset({"reducescatter", "scatter", "alltoall", "alltoallv"})
 
 # Where input and output may be one memory: input is a part of output, output a part of input, or both are the same.
@@ -43,8 +43,8 @@ class Collective:
 
     Lengths and offsets count units; `total_units` of them are the size that users give (the size column of nccl-tests).
     Chunk c stands at `in_offset[c]` of the input of every rank in set `pre[c]` and must end at `out_offset[c]` of the
-    output of every rank in set `post[c]`, reduced over all of `pre[c]` if the collective reduces (`reduces`); if it does
-    not, the ranks of `pre[c]` hold the same bytes. `sets` lists the rank sets. `spec` is what it was made from.
+    output of every rank in set `post[c]`, reduced over all of `pre[c]` if the collective `reduces`; if it does not, the
+    ranks of `pre[c]` hold the same bytes. `sets` lists the rank sets. `spec` is what it was made from.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Collective:
 
     def chunk_bytes(self, size_bytes: int) -> F64:
         """Length of every chunk in bytes (a fraction of a byte is kept: times are those of the fluid size)."""
-        return self.units * (size_bytes / self.total_units)
+        return np.asarray(self.units * (size_bytes / self.total_units), dtype=np.float64)
 
     @cached_property
     def rounded_by_input(self) -> bool:
@@ -98,7 +98,7 @@ class Collective:
     def in_place_chunk(self, rank: int) -> tuple[str, int | None]:
         """How the two buffers lie in place: (`same`, None), or which one lies inside the other and at which chunk.
 
-        `("input", c)`: the rank's input begins where chunk c stands in its output; `("output", c)`: the other way round;
+        `("input", c)`: the rank's input begins where chunk c stands in its output; `("output", c)`: the reverse;
         `("apart", None)`: this rank's buffers do not overlap (a gather's rank that is not the root).
         """
         if self.kind in _SAME:
@@ -127,7 +127,7 @@ class Collective:
         return has
 
     def element_lengths(self, num_elements: int) -> I64:
-        """Whole elements of every chunk when `num_elements` are the user's size: chunks of a kind differ by at most one."""
+        """Whole elements of every chunk when the user's size is `num_elements`; equal chunks differ by at most one."""
         offset = self.in_offset if self.rounded_by_input else self.out_offset
         return (offset + self.units) * num_elements // self.total_units - offset * num_elements // self.total_units
 
@@ -171,12 +171,15 @@ def make_collective(
     )
 
 
+_Row = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class _Cells:
     """Chunks of one group with local ranks: rows of (units, in offset, out offset, contributors, receivers)."""
 
     total: int
-    rows: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]]
+    rows: Sequence[_Row]
 
 
 class _Builder:
@@ -268,7 +271,7 @@ def _cells(kind: str, n: int, root: int, chunks: int, counts: Sequence[Any] | No
     _no_counts(kind, counts)
     everyone = tuple(range(n))
     if kind == "sendrecv":
-        rows = [(1, j, j, (r,), ((r + 1) % n,)) for r in range(n) for j in range(chunks)]
+        rows: list[_Row] = [(1, j, j, (r,), ((r + 1) % n,)) for r in range(n) for j in range(chunks)]
         return _Cells(chunks, rows)
     ends = {"allreduce": (everyone, everyone), "broadcast": ((root,), everyone), "reduce": (everyone, (root,))}[kind]
     pieces = chunks * n if kind == "allreduce" else chunks
@@ -277,7 +280,8 @@ def _cells(kind: str, n: int, root: int, chunks: int, counts: Sequence[Any] | No
 
 def _sharded(kind: str, n: int, root: int, chunks: int, counts: list[int]) -> _Cells:
     """Collectives with one big buffer of shards (`whole`) and small buffers of one shard."""
-    everyone, start, rows = tuple(range(n)), 0, []
+    everyone, start = tuple(range(n)), 0
+    rows: list[_Row] = []
     for rank, count in enumerate(counts):
         owner, others = (rank,), everyone if kind in ("allgather", "reducescatter") else (root,)
         for j in range(chunks):
@@ -292,7 +296,8 @@ def _sharded(kind: str, n: int, root: int, chunks: int, counts: list[int]) -> _C
 
 def _alltoallv(n: int, chunks: int, counts: list[list[int]]) -> _Cells:
     """The size is the largest send buffer of a rank; a pair's bytes follow each other in both buffers."""
-    rows, received = [], [0] * n
+    rows: list[_Row] = []
+    received = [0] * n
     for s in range(n):
         sent = 0
         for d in range(n):

@@ -1,4 +1,4 @@
-"""Collectives in files: the compact form inside schedules and plans, and the YAML of a custom one (docs/formats/collective.md)."""
+"""Collectives in files: the short form in schedules and plans, the YAML of custom ones (docs/formats/collective.md)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading documents (YAML, JSON) field by field, so that every mistake is one line `file:key: what; what would be right`."""
+"""Reading documents (YAML, JSON) field by field: every mistake is one line `file:key: what; what would be right`."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A plan: what each rank's thread blocks do, in order, without times; this is what runs and what foreign runtimes read."""
+"""A plan: what each rank's thread blocks do, in order, without times; what runs, and what foreign runtimes read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,13 +69,13 @@ class Plan:
     """Per rank and channel (thread block) a list of instructions on ranges of input, output and scratch.
 
     Channel k belongs to rank `channel_rank[k]` and holds instructions `channel_ptr[k] : channel_ptr[k + 1]` of the
-    columns (`COLUMNS`). Lengths and offsets count units: `units_per_chunk_unit` of them to one unit of the collective, so
-    that chunks can be cut into pieces; a chunk of u units and e elements has its unit i at element floor(i * e / u).
+    columns (`COLUMNS`). Lengths and offsets count units, `units_per_chunk_unit` of them to one unit of the collective,
+    so that chunks can be cut into pieces; a chunk of u units and e elements has its unit i at element floor(i * e / u).
     Scratch of rank r consists of segments `scratch_ptr[r] : scratch_ptr[r + 1]`, one behind the other: each is as long
-    as units `scratch_first : scratch_first + scratch_units` of chunk `scratch_chunk` (-1: of no chunk; such plans run only
-    at sizes that the units divide). Flags are per rank, `num_flags[r]` of them, begin at 0 in each call and only rise.
-    A plan is correct out of place and, where the collective knows it, in place. `routes` give the links of PUT and GET
-    (a column value of -1: none, that is the cheapest route of the topology) for the simulator.
+    as units `scratch_first : scratch_first + scratch_units` of chunk `scratch_chunk` (-1: of no chunk; such plans run
+    only at sizes that the units divide). Flags are per rank, `num_flags[r]` of them, begin at 0 in each call and only
+    rise. A plan is correct out of place and, where the collective knows it, in place. `routes` give the simulator the
+    links of PUT and GET (a column value of -1: none, that is the cheapest route of the topology).
     """
 
     collective: Collective
@@ -134,7 +134,7 @@ class Plan:
         )
 
     def __post_init__(self) -> None:
-        types = {"channel_rank": np.int32, "scratch_chunk": np.int32, "num_flags": np.int32}
+        types: dict[str, npt.DTypeLike] = {"channel_rank": np.int32, "scratch_chunk": np.int32, "num_flags": np.int32}
         types |= dict.fromkeys(("channel_ptr", "scratch_ptr", "scratch_first", "scratch_units"), np.int64)
         for name, dtype in types.items():
             object.__setattr__(self, name, column(getattr(self, name), dtype))

@@ -50,7 +50,7 @@ def plan_from_fields(fields: Fields) -> Plan:
     fields.text("schema", choices=[SCHEMA])
     collective = collective_from_fields(fields.inner("collective"))
     topology = topology_from_fields(fields.inner("topology")) if fields.has("topology") else None
-    rows = {name: fields.integers(name) for name in _ROWS}
+    rows: dict[str, Any] = {name: fields.integers(name) for name in _ROWS}
     instructions = fields.inner("instructions")
     columns = {key: instructions.integers(key).astype(dtype) for key, dtype in COLUMNS.items()}
     instructions.done()

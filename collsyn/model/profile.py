@@ -27,10 +27,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """Costs of one ordered pair: time = alpha + bytes * beta, overhead the part of alpha that a stream of messages pays each.
+    """Costs of one ordered pair: time = alpha + bytes * beta, overhead what each message of a stream pays of alpha.
 
-    `residual` is the root mean square of relative errors of the line at the measured sizes, `linear` says whether it fits,
-    and `points` are the measured (bytes, median seconds).
+    `residual` is the root mean square of relative errors of the line at the measured sizes, `linear` says whether it
+    fits, and `points` are the measured (bytes, median seconds).
     """
 
     src: int

@@ -41,7 +41,7 @@ class Schedule:
 
     Row i: chunk `chunk[i]` leaves rank `src[i]` at `start_s[i]` over the links `routes[route[i]]` and reaches `dst[i]`,
     where it replaces (`op` COPY) or joins (REDUCE) what is there. What is sent is what the source holds at the start.
-    `rate` is in bytes/s, 0 meaning the whole bandwidth of the slowest link of the route. Rows of one `batch` (-1: alone)
+    `rate` is in bytes/s, 0 meaning the whole bandwidth of the route's slowest link. Rows of one `batch` (-1: alone)
     have equal source, destination, route, start and rate, and travel as one message. `src_slot` and `dst_slot` choose
     among several partial results of a chunk at a rank (VALUE 0; OWN -1, the untouched input; 1, 2, ... begin empty).
     A row whose source is its destination has the empty route and merges slots in no time.
@@ -76,11 +76,11 @@ class Schedule:
     ) -> "Schedule":
         """A schedule from its columns in any order; columns that are left out take their defaults.
 
-        Rows are sorted by start, then chunk, destination and source, and batches renumbered in that order, so that equal
-        schedules are equal arrays.
+        Rows are sorted by start, then chunk, destination and source, and batches renumbered in that order, so that
+        equal schedules are equal arrays.
         """
         num_rows = len(np.asarray(columns["chunk"]))
-        full = {
+        full: dict[str, Any] = {
             name: np.asarray(columns[name] if name in columns else np.full(num_rows, _DEFAULTS[name]), dtype=dtype)
             for name, dtype in _DTYPES.items()
         }
@@ -161,7 +161,7 @@ class Messages:
         lead = first[first_order]
         rows = Rows.grouped(message, len(lead))
         lengths = schedule.collective.chunk_bytes(schedule.size_bytes)[schedule.chunk]
-        num_bytes = np.bincount(message, weights=lengths, minlength=len(lead))
+        num_bytes = np.bincount(message, weights=lengths, minlength=len(lead)).astype(np.float64)
         costs = RouteCosts.of(schedule.topology, schedule.routes)
         route, start_s = schedule.route[lead], schedule.start_s[lead]
         full_rate = costs.rate[route]
@@ -192,8 +192,11 @@ class Messages:
 
 @dataclass(frozen=True, eq=False)
 class RouteCosts:
-    """Per route: total alpha, largest overhead, rate of its slowest link (infinite for the empty route), and per entry of
-    the route table the alpha before that link."""
+    """Costs of the routes of a table.
+
+    Per route: total alpha, largest overhead, bytes/s of its slowest link (infinite for the empty route); `before_s` has
+    one entry for each entry of the table: the alphas before that link.
+    """
 
     alpha_s: F64
     overhead_s: F64

@@ -27,14 +27,15 @@ class Cut:
 class Topology:
     """A directed multigraph: vertices 0 .. num_ranks-1 are ranks, the others switches; links are columns.
 
-    A message of n bytes sent at t over a route (a tuple of links from rank to rank through switches only) loads each link
-    of the route during [t + A, t + A + overhead + n * beta), A being the alphas before that link, and arrives at
+    A message of n bytes sent at t over a route (a tuple of links from rank to rank through switches only) loads each
+    link of the route during [t + A, t + A + overhead + n * beta), A being the alphas before that link, and arrives at
     t + (sum of alphas) + n * beta; beta is that of the slowest link unless the message asks for a lower rate, and the
     largest overhead on the route counts for all its links.
 
-    Shapes: link columns have one entry a link, `multicast` and `reduction` one a vertex, `reduce_s_per_byte` one a rank.
-    `count` is how many equal lanes a link bundles; its beta is that of the whole trunk. `symmetries` are permutations of
-    the vertices that map links to equal links (generators of a group); `boxes` are disjoint vertex sets of one enclosure.
+    Shapes: link columns have one entry a link, `multicast` and `reduction` one a vertex, `reduce_s_per_byte` one a
+    rank. `count` is how many equal lanes a link bundles; its beta is that of the whole trunk. `symmetries` are
+    permutations of the vertices that map links to equal links (generators of a group); `boxes` are disjoint vertex sets
+    of one enclosure each.
     """
 
     name: str
@@ -145,7 +146,7 @@ class Topology:
 
     @cached_property
     def overhead_model(self) -> str:
-        """What a message occupies besides its bytes: `none`, `alpha`, `0.3us` (one value) or `mixed`; printed with every time."""
+        """What a message occupies besides its bytes: `none`, `alpha`, `0.3us` (one value) or `mixed`."""
         if not self.overhead_s.any():
             return "none"
         if np.allclose(self.overhead_s, self.alpha_s, rtol=1e-9, atol=0):
@@ -160,7 +161,7 @@ class Topology:
     def subset(self, ranks: Sequence[int]) -> "Topology":
         """The sub-allocation of some ranks, renumbered 0, 1, ... in the order given; switches and their links stay.
 
-        Links of other ranks go, so nothing is relayed through them. Symmetries and cuts are dropped where they do not survive.
+        Links of other ranks go, so nothing is relayed through them; so do symmetries that do not survive.
         Raises InputError for a rank that is not there or is given twice.
         """
         chosen = list(ranks)

@@ -118,7 +118,7 @@ def topology_from_fields(fields: Fields) -> Topology:
 def read_link_costs(entry: Fields, count: int = 1) -> tuple[float, float, float]:
     """Take (alpha_s, beta_s_per_byte of the whole trunk, overhead_s) of a link entry with units in its keys.
 
-    `bandwidth_gb_s` (or `beta_us_per_mb`, MB = 10^6) is that of one lane; `overhead_us` is a number or `alpha`, 0 by default.
+    `bandwidth_gb_s` (or `beta_us_per_mb`, MB = 10^6) is that of one lane; `overhead_us` is a number or `alpha`.
     """
     if entry.has("beta_us_per_mb"):
         beta = entry.number("beta_us_per_mb", above=0) * 1e-12
@@ -136,7 +136,7 @@ def read_link_costs(entry: Fields, count: int = 1) -> tuple[float, float, float]
 
 
 def _read_switches(fields: Fields) -> list[dict[str, Any]]:
-    switches = []
+    switches: list[dict[str, Any]] = []
     for entry in fields.each("switches", default=[]):
         name = entry.text("name")
         if name.isdigit() or not name or any(switch["name"] == name for switch in switches):

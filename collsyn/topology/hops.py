@@ -1,4 +1,4 @@
-"""Hops: the ways from one rank straight to another, through switches only, and shortest chains of hops between ranks."""
+"""Hops: the ways from one rank straight to another, through switches only, and the quickest chains of hops."""
 
 import heapq
 from dataclasses import dataclass
@@ -51,10 +51,10 @@ class Hops:
 
 
 def hops(topology: Topology, alternatives: bool = False) -> Hops:
-    """All hops of a topology: each direct link between ranks, and where none joins a pair, the best way through switches.
+    """All hops of a topology: each direct link between ranks, and for other pairs the best way through switches.
 
-    The best way has the widest bottleneck, then the least alpha, then the fewest links. With `alternatives`, ways through
-    switches are also listed beside direct links (NVLink and PCIe at once), for the synthesizers that can use both.
+    The best way has the widest bottleneck, then the least alpha, then the fewest links. With `alternatives`, ways
+    through switches are also listed beside direct links (NVLink and PCIe at once).
     Complexity: O(levels * ranks * (switch links) log), levels = distinct bandwidths at switches.
     """
     direct = np.flatnonzero((topology.src < topology.num_ranks) & (topology.dst < topology.num_ranks))
@@ -118,7 +118,7 @@ def _reachable(topology: Topology, source: int) -> set[int]:
 
 
 def _quickest(topology: Topology, source: int, max_beta: float) -> dict[int, tuple[int, ...]]:
-    """Least-alpha routes through switches over links of at most that beta (Dijkstra; ties by number of links, then link)."""
+    """Least-alpha routes through switches over links of at most that beta (Dijkstra; ties by links, then by number)."""
     src, dst, alpha, beta = (getattr(topology, n) for n in ("src", "dst", "alpha_s", "beta_s_per_byte"))
     done: dict[int, tuple[int, ...]] = {}
     heap: list[tuple[float, int, tuple[int, ...]]] = [(0.0, 0, ())]
@@ -140,7 +140,7 @@ def _quickest(topology: Topology, source: int, max_beta: float) -> dict[int, tup
 
 
 def chains(table: Hops, num_bytes: float, source: int) -> dict[int, tuple[int, ...]]:
-    """Quickest chain of hops (store and forward) from a rank to every other rank it reaches, for messages of that size."""
+    """Quickest chain of hops (store and forward) from a rank to every other rank it reaches, at that message size."""
     cost = table.seconds(num_bytes).tolist()
     done: dict[int, tuple[int, ...]] = {}
     heap: list[tuple[float, int, tuple[int, ...]]] = [(0.0, source, ())]
