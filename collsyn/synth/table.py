@@ -1,0 +1,31 @@
+"""The table of synthesizers: a new one is one file and one row here (and one in docs/synthesizers.md)."""
+
+from functools import cache
+from importlib import import_module
+
+from collsyn.errors import InputError
+from collsyn.synth.problem import Synthesizer
+
+# Name -> "module:object", imported when it is asked for.
+METHODS: dict[str, str] = {
+    "ring": "collsyn.synth.ring:RING",
+    "ring-one-way": "collsyn.synth.ring:ONE_WAY",
+    "recursive": "collsyn.synth.recursive:RECURSIVE",
+    "doubling": "collsyn.synth.recursive:DOUBLING",
+    "direct": "collsyn.synth.direct:DIRECT",
+    "one-shot": "collsyn.synth.direct:ONE_SHOT",
+    "binomial": "collsyn.synth.binomial:BINOMIAL",
+    "chain": "collsyn.synth.chain:CHAIN",
+    "paths": "collsyn.synth.paths:PATHS",
+    "greedy": "collsyn.synth.greedy:GREEDY",
+}
+
+
+@cache
+def method(name: str) -> Synthesizer:
+    """The synthesizer of that name; raises InputError that lists the names."""
+    if name not in METHODS:
+        raise InputError(f"method {name!r} is not known; expected auto or one of {', '.join(METHODS)}")
+    module, attribute = METHODS[name].split(":")
+    found: Synthesizer = getattr(import_module(module), attribute)
+    return found
