@@ -138,6 +138,17 @@ class Fields:
         """Whether the key is there and not yet taken."""
         return key in self._data
 
+    def peek(self, key: str) -> Any:
+        """A value that stays untaken, or None: how readers of several kinds of documents tell them apart."""
+        return self._data.get(key)
+
+    def names(self) -> list[str]:
+        """Names of the keys not yet taken, where they are the writer's choice; all must be text."""
+        for key in self._data:
+            if not isinstance(key, str):
+                self.fail(str(key), "is a key that is no text")
+        return list(self._data)
+
     def done(self) -> None:
         """Fail on keys that nobody took: a misspelt key must not be ignored."""
         for key in self._data:

@@ -151,8 +151,9 @@ class Topology:
             return "none"
         if np.allclose(self.overhead_s, self.alpha_s, rtol=1e-9, atol=0):
             return "alpha"
-        values = np.unique(np.round(self.overhead_s * 1e6, 6))
-        return f"{values[0]:g}us" if len(values) == 1 else "mixed"
+        most = self.overhead_s.max()
+        capped = np.allclose(self.overhead_s, np.minimum(most, self.alpha_s), rtol=1e-9, atol=0)
+        return f"{most * 1e6:.6g}us" if capped else "mixed"
 
     def reversed(self) -> "Topology":
         """The same machine with every link turned round (link numbers are kept)."""

@@ -73,7 +73,23 @@ _HAND_MADE = {
 }
 
 # Add a preset here and every test that runs over the zoo takes it in.
-_PRESETS: tuple[str, ...] = ()
+_PRESETS: tuple[str, ...] = (
+    "ring:4",
+    "full:4",
+    "switch:4@overhead=alpha",
+    "mesh:3x2@bandwidth_gb_s=100/50,alpha_us=0.5,overhead=alpha",
+    "torus:3x3",
+    "hypercube:3",
+    "hetero3d:3x2x2@bandwidth_gb_s=200/100/50",
+    "kautz:2x1",
+    "genkautz:3x7",
+    "bipartite:2x3",
+    "petersen",
+    "dgx1",
+    "ndv2:2",
+    "ndv2:2@costs=teccl",
+    "dgx-a100:2",
+)
 
 ZOO: tuple[str, ...] = (*_HAND_MADE, *_PRESETS)
 

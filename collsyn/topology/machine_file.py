@@ -1,0 +1,161 @@
+"""Machine files, `collsyn-machine/1` (docs/formats/profile.md): YAML with a box, its fabric and variants of costs."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from collsyn.model.fields import Fields, load_document
+from collsyn.model.topology_file import read_link_costs
+from collsyn.topology.machine import End, Instance, LinkClass, Machine, Part, Switch, Wires
+from collsyn.units import parse_size, us_to_s
+
+SCHEMA = "collsyn-machine/1"
+MAX_GPUS = 4096
+
+
+def read_machine(path: str | Path) -> Machine:
+    """The machine in a YAML file; raises InputError that names file and key."""
+    return machine_from_fields(load_document(path))
+
+
+def machine_from_fields(fields: Fields) -> Machine:
+    """The machine of a document; raises InputError that names file and key."""
+    fields.text("schema", choices=[SCHEMA])
+    name, summary = fields.text("name", default=Path(fields.file).stem), fields.text("summary", default="")
+    itself = _instance(fields, {}, None)
+    variants = []
+    for entry in fields.each("variants", default=[]):
+        options = {key: str(value) for key, value in entry.mapping("options").items()}
+        if not options:
+            entry.fail("options", "is empty; expected what selects the variant, like {costs: name}")
+        variants.append(_instance(entry, options, itself))
+        entry.done()
+    fields.done()
+    return Machine(name, summary, (itself, *variants))
+
+
+def _instance(fields: Fields, options: dict[str, str], itself: Instance | None) -> Instance:
+    """The machine itself (`itself` None), or a variant, which takes over what it does not replace."""
+    fields.raw("source", default=None)
+    links: Mapping[str, LinkClass]
+    if itself is None or fields.has("links"):
+        overhead_s = us_to_s(fields.number("overhead_us", default=0, minimum=0))
+        links = _link_classes(fields.inner("links"), overhead_s)
+    else:
+        links = itself.links
+    if itself is None or fields.has("box"):
+        box_fields = fields.inner("box")
+        gpus = box_fields.integer("gpus", minimum=1, maximum=MAX_GPUS)
+        box = _part(box_fields, gpus, links, inner="switches")
+        box_fields.done()
+    else:
+        gpus, box = itself.gpus, itself.box
+    if itself is None or fields.has("fabric"):
+        fabrics = tuple(_fabric(entry, gpus, links, box) for entry in fields.each("fabric", default=[]))
+    else:
+        fabrics = itself.fabrics
+    piece = parse_size(fields.raw("min_piece", default=1 if itself is None else itself.min_piece_bytes))
+    return Instance(options, gpus, links, piece, box, fabrics)
+
+
+def _link_classes(fields: Fields, overhead_s: float) -> dict[str, LinkClass]:
+    """Classes of links by name; `overhead_s` is that of classes which name none."""
+    classes = {}
+    for name in fields.names():
+        entry = fields.inner(name)
+        entry.raw("source", default=None)
+        given = entry.has("overhead_us")
+        alpha_s, beta, own_s = read_link_costs(entry)
+        entry.done()
+        # An overhead that is all of alpha stays so when the user changes the alpha.
+        own_s = math.inf if own_s == alpha_s else own_s
+        classes[name] = LinkClass(alpha_s, beta, own_s if given else overhead_s)
+    return classes
+
+
+def _fabric(fields: Fields, gpus: int, links: Mapping[str, LinkClass], box: Part) -> Part:
+    min_boxes = fields.integer("min_boxes", default=2, minimum=2)
+    max_boxes = fields.integer("max_boxes", minimum=min_boxes) if fields.has("max_boxes") else None
+    part = _part(fields, gpus, links, inner="box_switches", shared="switches", known=box.box_switches)
+    fields.done()
+    return Part(**{**vars(part), "min_boxes": min_boxes, "max_boxes": max_boxes})
+
+
+def _part(
+    fields: Fields,
+    gpus: int,
+    links: Mapping[str, LinkClass],
+    inner: str,
+    shared: str | None = None,
+    known: tuple[Switch, ...] = (),
+) -> Part:
+    """A box or a fabric; `known` are the switches of the box, which the fabric's wires may name."""
+    box_switches = _switches(fields, inner)
+    switches = _switches(fields, shared) if shared else ()
+    names = [switch.name for switch in (*known, *box_switches, *switches)]
+    if len(set(names)) != len(names):
+        fields.fail(inner, "names a switch twice")
+    wires = []
+    for entry in fields.each("wires"):
+        link = entry.text("link", choices=list(links))
+        lanes = entry.integer("lanes", default=1, minimum=1)
+        across = entry.has("across")
+        key = "across" if across else "pairs" if entry.has("pairs") else "arcs"
+        arcs = [arc for token in entry.text(key).split() for arc in _arcs(entry, key, token, gpus, names)]
+        wires.append(Wires(link, lanes, tuple(arcs), key == "pairs", across))
+        entry.done()
+    cuts = []
+    for entry in fields.each("cuts", default=[]):
+        name, tokens = entry.text("name"), entry.text("vertices").split()
+        cuts.append((name, tuple(end for token in tokens for end in _ends(entry, "vertices", token, gpus, names))))
+        entry.done()
+    cycles = tuple(_cycles(fields, str(text), gpus) for text in fields.items("symmetries", default=[]))
+    return Part(tuple(wires), box_switches, switches, cycles, tuple(cuts))
+
+
+def _switches(fields: Fields, key: str) -> tuple[Switch, ...]:
+    switches = []
+    for entry in fields.each(key, default=[]):
+        name = entry.text("name")
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            entry.fail("name", f"is {name!r}; expected small letters and digits")
+        switches.append(Switch(name, entry.flag("multicast", default=False), entry.flag("reduction", default=False)))
+        entry.done()
+    return tuple(switches)
+
+
+def _arcs(fields: Fields, key: str, token: str, gpus: int, names: list[str]) -> list[tuple[End, End]]:
+    """The links of `A-B` (pairs) or `A>B` (arcs, across), where each of A and B is an end or a range of ranks."""
+    sign = "-" if key == "pairs" else ">"
+    left, found, right = token.partition(sign)
+    if not found:
+        fields.fail(key, f"holds {token!r}; expected ends with {sign} between them, like 0{sign}1")
+    ends = [_ends(fields, key, part, gpus, names) for part in (left, right)]
+    return [(a, b) for a in ends[0] for b in ends[1]]
+
+
+def _ends(fields: Fields, key: str, token: str, gpus: int, names: list[str]) -> list[End]:
+    """A rank of the box, a range `0..7` of them, or a switch's name."""
+    if token in names:
+        return [token]
+    match = re.fullmatch(r"(\d{1,6})(?:\.\.(\d{1,6}))?", token, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if not first <= last < gpus:
+        fields.fail(key, f"names {token!r}; expected a rank 0 .. {gpus - 1}, a range like 0..{gpus - 1}, or a switch")
+    return list(range(first, last + 1))
+
+
+def _cycles(fields: Fields, text: str, gpus: int) -> tuple[int, ...]:
+    """The image of each rank of a box under a permutation written as cycles: (0 1 2)(3 4)."""
+    image = list(range(gpus))
+    if not re.fullmatch(r"(\s*\(\s*\d{1,6}(\s+\d{1,6})*\s*\)\s*)+", text, re.ASCII):
+        fields.fail("symmetries", f"holds {text!r}; expected cycles of ranks like (0 1)(2 3)")
+    moved = [[int(rank) for rank in cycle.split()] for cycle in re.findall(r"\(([^)]*)\)", text)]
+    everyone = [rank for cycle in moved for rank in cycle]
+    if len(set(everyone)) != len(everyone) or max(everyone) >= gpus:
+        fields.fail("symmetries", f"holds {text!r}; expected ranks 0 .. {gpus - 1}, each at most once")
+    for cycle in moved:
+        for rank, following in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            image[rank] = following
+    return tuple(image)
