@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 from collsyn import __version__
@@ -52,7 +53,7 @@ class Problem:
         elif self.kind == "alltoallv" and self.counts is None:
             raise InputError("counts: alltoallv needs a matrix of counts [sender][receiver]; give --counts FILE")
         else:
-            self.collective(1)
+            self.collective()
 
     def _check_custom(self) -> None:
         if self.spec is None:
@@ -69,9 +70,17 @@ class Problem:
         """The collective with that many chunks a rank (by default the problem's own number, else 1)."""
         if self.spec is not None:
             return self.spec
-        chunks = chunks_per_rank or (1 if self.chunks_per_rank is None else self.chunks_per_rank)
-        ranks = self.topology.num_ranks
-        return make_collective(self.kind, ranks, chunks, self.root, self.groups, self.counts)
+        own = 1 if self.chunks_per_rank is None else self.chunks_per_rank
+        chunks = own if chunks_per_rank is None else chunks_per_rank
+        if chunks not in self._collectives:
+            ranks = self.topology.num_ranks
+            made = make_collective(self.kind, ranks, chunks, self.root, self.groups, self.counts)
+            self._collectives[chunks] = made
+        return self._collectives[chunks]
+
+    @cached_property
+    def _collectives(self) -> dict[int, Collective]:
+        return {}
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
@@ -88,13 +97,21 @@ class Problem:
         assert self.kind in ROOTED
         return tuple(group[self.root or 0] for group in self.members)
 
+    @cached_property
     def reversed(self) -> "Problem":
         """The problem whose schedules, reversed in time, solve this one; the kind must be a key of REVERSED."""
-        return replace(self, kind=REVERSED[self.kind], topology=self.topology.reversed())
+        return replace(self, kind=REVERSED[self.kind], topology=turned(self.topology))
 
-    def as_kind(self, kind: str) -> "Problem":
-        """The same ranks, groups and size with another collective (a phase of this one)."""
-        return replace(self, kind=kind)
+    def as_kind(self, kind: str, chunks_per_rank: int | None = None) -> "Problem":
+        """The same ranks, groups and size with another collective (a phase of this one), and other chunks if given."""
+        chunks = self.chunks_per_rank if chunks_per_rank is None else chunks_per_rank
+        return replace(self, kind=kind, chunks_per_rank=chunks)
+
+
+@lru_cache(maxsize=32)
+def turned(topology: Topology) -> Topology:
+    """The topology with every link turned round, made once so that what is derived from it is too."""
+    return topology.reversed()
 
 
 @dataclass(frozen=True)

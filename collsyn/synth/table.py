@@ -9,13 +9,12 @@ from collsyn.synth.problem import Synthesizer
 # Name -> "module:object", imported when it is asked for.
 METHODS: dict[str, str] = {
     "ring": "collsyn.synth.ring:RING",
-    "ring-one-way": "collsyn.synth.ring:ONE_WAY",
+    "two-way-ring": "collsyn.synth.ring:TWO_WAY",
     "recursive": "collsyn.synth.recursive:RECURSIVE",
     "doubling": "collsyn.synth.recursive:DOUBLING",
     "direct": "collsyn.synth.direct:DIRECT",
     "one-shot": "collsyn.synth.direct:ONE_SHOT",
     "binomial": "collsyn.synth.binomial:BINOMIAL",
-    "chain": "collsyn.synth.chain:CHAIN",
     "paths": "collsyn.synth.paths:PATHS",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }

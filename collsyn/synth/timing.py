@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, VALUE, RouteCosts, Schedule
+from collsyn.model.schedule import COPY, REDUCE, VALUE, Messages, RouteCosts, Schedule
 from collsyn.model.topology import Topology
 
 _COLUMNS = ("chunk", "src", "dst", "route", "rate", "op", "batch", "src_slot", "dst_slot")
@@ -135,6 +135,38 @@ def earliest_starts(
         _flows_per_link(topology, routes, route, rate),
     )
     return np.asarray(start)[message]
+
+
+def settled(schedule: Schedule) -> Schedule:
+    """The schedule with its messages taken in the order of their starts, as often as that makes it finish sooner.
+
+    For orders that were only guessed: a message that has to wait no longer holds up those that could go before it.
+    """
+    while True:
+        columns = by_start(schedule)
+        del columns["start_s"]
+        again = in_order(
+            schedule.collective, schedule.topology, schedule.size_bytes, schedule.routes, columns, schedule.provenance
+        )
+        if again.finish_s >= schedule.finish_s * (1 - 1e-9):
+            return schedule
+        schedule = again
+
+
+def by_start(schedule: Schedule) -> dict[str, npt.NDArray[Any]]:
+    """Columns with the rows of a message together, messages in the order of their starts and numbered as batches."""
+    message = message_of_rows(schedule.messages)
+    order = np.lexsort((message, schedule.start_s))
+    columns = {name: np.array(values[order]) for name, values in schedule.columns().items()}
+    columns["batch"] = message[order].astype(np.int32)
+    return columns
+
+
+def message_of_rows(messages: Messages) -> I64:
+    """The message that every row of a schedule belongs to."""
+    message = np.empty(len(messages.rows.data), dtype=np.int64)
+    message[messages.rows.data] = np.repeat(np.arange(len(messages)), messages.rows.lengths())
+    return message
 
 
 def message_rows(batch: npt.NDArray[Any]) -> tuple[I64, I64]:

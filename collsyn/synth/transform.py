@@ -8,15 +8,15 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import F64, I64, Bools, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, Messages, RouteCosts, Schedule
+from collsyn.model.schedule import COPY, REDUCE, RouteCosts, Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.problem import Problem
-from collsyn.synth.timing import in_order
+from collsyn.synth.timing import by_start, in_order, message_of_rows
 
 
 def by_reversal(problem: Problem, synthesize_forward: Callable[[Problem], Schedule]) -> Schedule:
-    """A schedule from that of the reversed problem: a reduce-scatter from an allgather made for the reversed topology."""
-    forward = synthesize_forward(problem.reversed())
+    """A schedule from that of the reversed problem, such as a reduce-scatter from an allgather against the links."""
+    forward = synthesize_forward(problem.reversed)
     return reverse(forward, problem.collective(forward.collective.chunks_per_rank), problem.topology)
 
 
@@ -24,7 +24,7 @@ def by_composition(problem: Problem, synthesize_phase: Callable[[Problem], Sched
     """An allreduce from a reduce-scatter and an allgather of the same chunks."""
     first = synthesize_phase(problem.as_kind("reducescatter"))
     chunks = first.collective.chunks_per_rank
-    second = synthesize_phase(replace(problem.as_kind("allgather"), chunks_per_rank=chunks))
+    second = synthesize_phase(problem.as_kind("allgather", chunks))
     return compose(first, second, problem.collective(chunks))
 
 
@@ -33,13 +33,13 @@ def reverse(schedule: Schedule, collective: Collective, topology: Topology | Non
 
     `collective` is the reversed one with the same chunks, `topology` the schedule's with every link turned round (made
     if not given). Where all routes over a link have the same overhead and reducing is free, every send is mirrored in
-    time and the finish stays (Topology's time model shifts all loads of a link alike); otherwise sends keep the mirrored
-    order and start as early as that allows. O(sends log sends).
+    time and the finish stays (Topology's time model shifts all loads of a link alike); otherwise sends keep the
+    mirrored order and start as early as that allows. O(sends log sends).
     """
     schedule = useful(schedule)
     topology = schedule.topology.reversed() if topology is None else topology
     messages = schedule.messages
-    message = _message_of_rows(messages)
+    message = message_of_rows(messages)
     end_s = float(messages.arrival_s.max(initial=0.0))
     mirrored_s = (end_s - messages.arrival_s)[message]
     columns = dict(schedule.columns())
@@ -53,7 +53,7 @@ def reverse(schedule: Schedule, collective: Collective, topology: Topology | Non
     exact = not (collective.reduces and topology.reduce_s_per_byte.any()) and _mirrors_exactly(schedule)
     fixed_s = columns["start_s"] if exact else None
     result = in_order(collective, topology, schedule.size_bytes, routes, columns, schedule.provenance, fixed_s)
-    return _relays_begin_with_copy(result) if collective.reduces else result
+    return relays_begin_with_copy(result) if collective.reduces else result
 
 
 def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedule:
@@ -68,7 +68,7 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
         np.concatenate([first.routes.ptr, second.routes.ptr[1:] + first.routes.ptr[-1]]),
         np.concatenate([first.routes.data, second.routes.data]),
     )
-    parts = [_by_start(first), _by_start(second)]
+    parts = [by_start(first), by_start(second)]
     parts[1]["route"] = parts[1]["route"] + len(first.routes)
     parts[1]["batch"] = parts[1]["batch"] + len(first.messages)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -85,7 +85,7 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
 
 def useful(schedule: Schedule) -> Schedule:
     """A schedule of copies without sends of what is there already or of what is neither wanted nor passed on."""
-    done_s = schedule.messages.done_s[_message_of_rows(schedule.messages)]
+    done_s = schedule.messages.done_s[message_of_rows(schedule.messages)]
     kept = _first_arrivals(schedule, done_s)
     while True:
         needed = kept & _wanted_or_passed_on(schedule, kept)
@@ -145,30 +145,15 @@ def _mirrors_exactly(schedule: Schedule) -> bool:
     return bool(np.allclose(low[seen], high[seen], rtol=1e-12, atol=0))
 
 
-def _relays_begin_with_copy(schedule: Schedule) -> Schedule:
+def relays_begin_with_copy(schedule: Schedule) -> Schedule:
     """At a rank without a part of its own the first partial sum is copied, there being nothing to add it to."""
     contributes = _in_sets(schedule.collective, schedule.collective.pre, schedule.chunk, schedule.dst)
     if contributes.all():
         return schedule
-    done_s = schedule.messages.done_s[_message_of_rows(schedule.messages)]
+    done_s = schedule.messages.done_s[message_of_rows(schedule.messages)]
     order = np.lexsort((np.arange(schedule.num_sends), done_s))
     _, first = np.unique(_pair_keys(schedule, schedule.dst)[order], return_index=True)
     op = np.array(schedule.op)
     leads = order[first]
     op[leads[~contributes[leads]]] = COPY
     return replace(schedule, op=op)
-
-
-def _message_of_rows(messages: Messages) -> I64:
-    message = np.empty(len(messages.rows.data), dtype=np.int64)
-    message[messages.rows.data] = np.repeat(np.arange(len(messages)), messages.rows.lengths())
-    return message
-
-
-def _by_start(schedule: Schedule) -> dict[str, npt.NDArray[np.generic]]:
-    """Columns with the rows of a message together, messages in the order of their starts and numbered as batches."""
-    message = _message_of_rows(schedule.messages)
-    order = np.lexsort((message, schedule.start_s))
-    columns = {name: np.array(values[order]) for name, values in schedule.columns().items()}
-    columns["batch"] = message[order].astype(np.int32)
-    return columns
