@@ -86,12 +86,31 @@ def bind(plan: Plan, num_elements: int, element_bytes: int, in_place: bool = Fal
         raise InputError(f"{collective.kind} cannot run in place")
     places = layout(collective, num_elements)
     maps = [_buffer_maps(plan, places, rank, num_elements) for rank in range(plan.num_ranks)]
-    columns = _byte_columns(plan, maps, element_bytes)
+    columns = _byte_columns(plan, maps, num_elements, element_bytes)
     buffer_bytes = np.array([[m.size for m in rank_maps] for rank_maps in maps], dtype=np.int64) * element_bytes
     alias = tuple(
         _alias(collective, places, rank, element_bytes) if in_place else None for rank in range(plan.num_ranks)
     )
     return BoundPlan(plan, num_elements, element_bytes, columns, buffer_bytes, alias)
+
+
+def divisions(bound: BoundPlan, rank: int) -> list[tuple[int, int, int]]:
+    """What an average still has to do at the end: (first byte of the output, bytes, contributors), neighbours with one
+    divisor joined; empty where nothing is reduced."""
+    collective = bound.plan.collective
+    if not collective.reduces:
+        return []
+    places = layout(collective, bound.num_elements)
+    chunks, first, _ = places.output[rank]
+    contributors = collective.sets.lengths()[collective.pre]
+    parts: list[tuple[int, int, int]] = []
+    for chunk, start in zip(chunks.tolist(), (first * bound.element_bytes).tolist(), strict=True):
+        length, count = int(places.lengths[chunk]) * bound.element_bytes, int(contributors[chunk])
+        if parts and parts[-1][2] == count and parts[-1][0] + parts[-1][1] == start:
+            parts[-1] = (parts[-1][0], parts[-1][1] + length, count)
+        else:
+            parts.append((start, length, count))
+    return [part for part in parts if part[1] and part[2] > 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,31 +168,45 @@ def _scratch_map(plan: Plan, places: Layout, rank: int, num_elements: int) -> _M
     return _Map(unit, first, whole_units, whole_elements, inside, int(length.sum()))
 
 
-def _byte_columns(plan: Plan, maps: list[list[_Map]], element_bytes: int) -> dict[str, npt.NDArray[Any]]:
-    """Offsets and lengths in bytes; the length is that of the source range, which equals that of the destination."""
+def _byte_columns(
+    plan: Plan, maps: list[list[_Map]], num_elements: int, element_bytes: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Offsets and lengths in bytes; raises InputError where the ranges of an instruction differ in length at this size.
+
+    What is outside its buffer is left for executors to find.
+    """
     columns = {key: np.array(values) for key, values in plan.columns.items()}
     op = columns["op"]
     owner = np.repeat(plan.channel_rank, np.diff(plan.channel_ptr)).astype(np.int64)
     moves = np.isin(op, list(MOVES))
-    length = np.zeros(len(op), dtype=np.int64)
+    extents = plan.buffer_units()
+    length, inside = np.zeros(len(op), dtype=np.int64), np.ones(len(op), dtype=np.bool_)
     for which, used, remote in (
+        ("src", moves, np.isin(op, list(READS_PEER))),
         ("src2", np.isin(op, [Op.REDUCE, Op.GET_REDUCE]), np.zeros(len(op), dtype=np.bool_)),
         ("dst", moves, op == Op.PUT),
-        ("src", moves, np.isin(op, list(READS_PEER))),
     ):
-        rank = np.where(remote, columns["peer"], owner)
-        offset = columns[f"{which}_offset"]
-        group = rank * len(Buffer) + columns[f"{which}_buffer"]
-        result = np.zeros(len(op), dtype=np.int64)
+        rank, buffer = np.where(remote, columns["peer"], owner), columns[f"{which}_buffer"]
+        used &= (rank >= 0) & (rank < plan.num_ranks) & (buffer >= 0) & (buffer < len(Buffer))
+        offset, group = columns[f"{which}_offset"], rank * len(Buffer) + buffer
+        begin, end = np.zeros(len(op), dtype=np.int64), np.zeros(len(op), dtype=np.int64)
         rows_of = np.flatnonzero(used)
         for key in np.unique(group[rows_of]):
             rows = rows_of[group[rows_of] == key]
             table = maps[int(key) // len(Buffer)][int(key) % len(Buffer)]
-            begin = table.elements(offset[rows])
-            if which == "src":
-                length[rows] = _end_elements(table, offset[rows] + columns["length"][rows]) - begin
-            result[rows] = begin
-        columns[f"{which}_offset"] = result * element_bytes
+            begin[rows] = table.elements(offset[rows])
+            last = offset[rows] + plan.columns["length"][rows]
+            end[rows] = _end_elements(table, last)
+            inside[rows] &= (offset[rows] >= 0) & (last <= extents[int(key) // len(Buffer), int(key) % len(Buffer)])
+        if which == "src":
+            length = end - begin
+        elif (used & inside & (end - begin != length)).any():
+            row = int(np.flatnonzero(used & inside & (end - begin != length))[0])
+            raise InputError(
+                f"plan {plan.name}: instruction {row} ({plan.describe(row)}) has ranges of unequal length at "
+                f"{num_elements} elements"
+            )
+        columns[f"{which}_offset"] = begin * element_bytes
     columns["length"] = length * element_bytes
     return columns
 

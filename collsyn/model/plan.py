@@ -164,13 +164,30 @@ class Plan:
         """Thread blocks of the rank that has most."""
         return int(np.bincount(self.channel_rank, minlength=self.num_ranks).max(initial=0))
 
+    def buffer_units(self) -> I64:
+        """Length in units of input, output and scratch of every rank, shape [num_ranks, 3]."""
+        collective, factor = self.collective, self.units_per_chunk_unit
+        extents = np.zeros((self.num_ranks, len(Buffer)), dtype=np.int64)
+        for rank in range(self.num_ranks):
+            for buffer, chunks, offset in (
+                (Buffer.INPUT, collective.held_by(rank), collective.in_offset),
+                (Buffer.OUTPUT, collective.wanted_by(rank), collective.out_offset),
+            ):
+                extents[rank, buffer] = ((offset + collective.units)[chunks].max(initial=0)) * factor
+            segments = slice(self.scratch_ptr[rank], self.scratch_ptr[rank + 1])
+            extents[rank, Buffer.SCRATCH] = self.scratch_units[segments].sum()
+        return extents
+
     def describe(self, instruction: int) -> str:
         """One instruction in words, for messages and listings."""
         row = {key: int(values[instruction]) for key, values in self.columns.items()}
-        op, names = Op(row["op"]), ("input", "output", "scratch")
+        op, names = row["op"], {int(buffer): buffer.name.lower() for buffer in Buffer}
+        if not 0 <= op < len(Op):
+            return f"unknown instruction {op}"
 
         def place(which: str, at: str) -> str:
-            return f"{at}{names[row[which + '_buffer']]}[{row[which + '_offset']}+{row['length']}]"
+            buffer = row[f"{which}_buffer"]
+            return f"{at}{names.get(buffer, f'buffer {buffer}')}[{row[f'{which}_offset']}+{row['length']}]"
 
         peer = f"{row['peer']}:"
         if op == Op.SIGNAL:
@@ -184,4 +201,4 @@ class Plan:
         dst = place("dst", peer if op == Op.PUT else "")
         src = place("src", peer if op in READS_PEER else "")
         second = f" (+) {place('src2', '')}" if op in (Op.REDUCE, Op.GET_REDUCE) else ""
-        return f"{op.name.lower()} {dst} = {src}{second}"
+        return f"{Op(op).name.lower()} {dst} = {src}{second}"

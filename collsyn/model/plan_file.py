@@ -113,7 +113,7 @@ def _check_instructions(fields: Fields, plan: Plan) -> None:
         ("length", moves & (c["length"] < 1), "expected at least 1 unit"),
         ("route", (c["route"] < -1) | (c["route"] >= max(len(plan.routes), 0)), "no such route"),
     ]
-    extents = _buffer_units(plan)
+    extents = plan.buffer_units()
     for which in ("dst", "src", "src2"):
         used = moves if which != "src2" else np.isin(op, [Op.REDUCE, Op.GET_REDUCE])
         away = (op == Op.PUT) if which == "dst" else np.isin(op, [Op.GET, Op.GET_REDUCE]) & (which == "src")
@@ -129,17 +129,3 @@ def _check_instructions(fields: Fields, plan: Plan) -> None:
             fields.fail(f"instructions.{key}[{row}]", f"is {int(c[key][row])}: {what}")
     if (plan.scratch_chunk >= plan.collective.num_chunks).any():
         fields.fail("scratch_chunk", "names a chunk that is not there")
-
-
-def _buffer_units(plan: Plan) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Length in units of input, output and scratch of every rank."""
-    collective, factor = plan.collective, plan.units_per_chunk_unit
-    extents = np.zeros((plan.num_ranks, len(Buffer)), dtype=np.int64)
-    for rank in range(plan.num_ranks):
-        for buffer, chunks, offset in (
-            (Buffer.INPUT, collective.held_by(rank), collective.in_offset),
-            (Buffer.OUTPUT, collective.wanted_by(rank), collective.out_offset),
-        ):
-            extents[rank, buffer] = ((offset + collective.units)[chunks].max(initial=0)) * factor
-        extents[rank, Buffer.SCRATCH] = plan.scratch_units[plan.scratch_ptr[rank] : plan.scratch_ptr[rank + 1]].sum()
-    return extents
