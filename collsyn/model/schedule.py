@@ -213,10 +213,10 @@ class RouteCosts:
         np.maximum.at(overhead, owner, topology.overhead_s[routes.data])
         beta = np.zeros(len(routes))
         np.maximum.at(beta, owner, topology.beta_s_per_byte[routes.data])
-        before = np.empty(len(alpha))
-        for row in range(len(routes)):
-            part = slice(routes.ptr[row], routes.ptr[row + 1])
-            before[part] = np.concatenate([[0.0], np.cumsum(alpha[part])[:-1]]) if part.stop > part.start else 0.0
+        before, lengths = np.zeros(len(alpha)), routes.lengths()
+        for place in range(1, int(lengths.max(initial=0))):
+            entry = routes.ptr[:-1][lengths > place] + place
+            before[entry] = before[entry - 1] + alpha[entry - 1]
         with np.errstate(divide="ignore"):
             return cls(total, overhead, 1.0 / beta, before)
 

@@ -1,0 +1,61 @@
+"""The judge: is a schedule, a plan or a file right? It knows no synthesizer and trusts none (docs/checking.md)."""
+
+from collsyn.check.loads import load_problems
+from collsyn.check.replay import replay, time_tolerance
+from collsyn.check.report import Findings, Problem, Report
+from collsyn.check.structure import batch_problems, field_problems, rate_problems, route_problems
+from collsyn.check.words import us
+from collsyn.model.schedule import Schedule
+
+SCHEDULE_CHECKS = ("fields", "routes", "batches", "rates", "loads", "held", "reductions", "result", "bounds")
+
+
+def verify_schedule(schedule: Schedule) -> Report:
+    """Replay a schedule under the time model of Topology and the slots of Schedule, and recheck its bounds.
+
+    The report has one check for each of `SCHEDULE_CHECKS`: values in range; routes that lead from source to destination
+    through switches; batches that travel together; rates and link loads within bandwidth at all times; every sender
+    holding the chunk by the start of the send; no contribution added twice; every receiver ending with exactly the
+    contributions asked for; certificates that hold, of bounds that the finish does not beat. Times may be off by 1e-9
+    of the finish, bandwidths by 1e-9 of themselves. Complexity: O(n log n) for n sends on links, and n ranks / 64 more
+    for reductions.
+    """
+    findings = Findings("schedule")
+    if not findings.add("fields", field_problems(schedule), f"{schedule.num_sends} sends"):
+        findings.skip(SCHEDULE_CHECKS[1:], "values are out of range")
+        return findings.report()
+    findings.add("routes", *_split(route_problems(schedule), f"{len(schedule.routes)} routes"))
+    findings.add("batches", *_split(batch_problems(schedule), f"{len(schedule.messages)} messages"))
+    if not findings.ok:
+        findings.skip(SCHEDULE_CHECKS[3:], "routes or batches are wrong, so there are no times")
+        return findings.report()
+    tolerance_s = time_tolerance(schedule)
+    findings.add("rates", *_split(rate_problems(schedule), "none above the slowest link"))
+    findings.add("loads", *_split(load_problems(schedule, tolerance_s), f"{schedule.topology.num_links} links"))
+    flow = replay(schedule, tolerance_s)
+    findings.add("held", *_split(flow.held, "every sender holds what it sends"))
+    findings.add("reductions", *_split(flow.reductions, "no contribution twice"))
+    findings.add("result", *_split(flow.result, "every receiver ends with the result"))
+    findings.add("bounds", _bound_problems(schedule), f"{len(schedule.bounds)} rechecked")
+    return findings.report()
+
+
+def _split(found: tuple[list[Problem], int], passed: str) -> tuple[list[Problem], str, int]:
+    return found[0], passed, found[1]
+
+
+def _bound_problems(schedule: Schedule) -> list[Problem]:
+    if not schedule.bounds:
+        return []
+    from collsyn.bounds import recheck
+
+    problems = []
+    for bound in schedule.bounds:
+        where = f"{bound.scope} bound of {us(bound.time_s)}"
+        wrong = recheck(bound, schedule.collective, schedule.topology, schedule.size_bytes)
+        if wrong is not None:
+            problems.append(Problem(where, f"certificate of kind {bound.kind} does not hold", "a proof", wrong))
+        elif schedule.finish_s < bound.time_s * (1 - 1e-9):
+            expected = f"at least {us(bound.time_s)}"
+            problems.append(Problem(where, "is beaten by the schedule itself", expected, us(schedule.finish_s)))
+    return problems

@@ -1,0 +1,223 @@
+"""Tiny schedules written by hand, one idea each, built straight from columns.
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_something(name):
+    schedule = by_hand(name)
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import numpy as np
+
+from collsyn.model.collective import Collective, make_collective
+from collsyn.model.schedule import COPY, OWN, REDUCE, VALUE, Schedule
+from collsyn.model.topology import Topology
+from tests.support.topologies import build, ring_edges
+
+SIZE = 1 << 20
+NAMES = ("chunk", "src", "dst", "route", "start_s", "rate", "op", "batch", "src_slot", "dst_slot")
+DEFAULTS = {"rate": 0.0, "op": COPY, "batch": -1, "src_slot": VALUE, "dst_slot": VALUE}
+
+
+def from_rows(
+    collective: Collective,
+    topology: Topology,
+    rows: Iterable[dict[str, float]],
+    size_bytes: int = SIZE,
+    routes: Sequence[Sequence[int]] | None = None,
+) -> Schedule:
+    """A schedule from one dict a send; routes are the single links unless given."""
+    rows = list(rows)
+    columns = {name: np.array([row.get(name, DEFAULTS.get(name)) for row in rows]) for name in NAMES}
+    return Schedule.build(
+        collective, topology, size_bytes, routes or singles(topology), {"method": "by hand"}, **columns
+    )
+
+
+def singles(topology: Topology) -> list[list[int]]:
+    """Every link as a route."""
+    return [[link] for link in range(topology.num_links)]
+
+
+def link_of(topology: Topology, src: int, dst: int) -> int:
+    """The link from vertex to vertex."""
+    return int(np.flatnonzero((topology.src == src) & (topology.dst == dst))[0])
+
+
+def hop_s(topology: Topology, link: int, num_bytes: float) -> float:
+    """Alpha and transfer of one link."""
+    return float(topology.alpha_s[link] + num_bytes * topology.beta_s_per_byte[link])
+
+
+def full(n: int) -> Topology:
+    """A link from every rank to every other."""
+    return build(n, [(a, b) for a in range(n) for b in range(n) if a != b], name=f"full {n}")
+
+
+def star(n: int) -> Topology:
+    """All ranks on one switch, links with some overhead."""
+    return build(n, [(r, n, 100, 0.35, 0.3) for r in range(n)], switches=1, name=f"star {n}", both=True)
+
+
+def ring(n: int, *costs: float) -> Topology:
+    """A ring in both directions."""
+    return build(n, [(a, b, *costs) for a, b in ring_edges(n)], name=f"ring {n}", both=True)
+
+
+def ring_allgather(n: int = 5, chunks: int = 2) -> Schedule:
+    """Everyone passes on to the right what it got before; each of a rank's chunks in its own round."""
+    topology, collective = ring(n), make_collective("allgather", n, chunks)
+    step = hop_s(topology, 0, SIZE / n / chunks)
+    rows = [
+        {
+            "chunk": ((rank - hop) % n) * chunks + piece,
+            "src": rank,
+            "dst": (rank + 1) % n,
+            "route": link_of(topology, rank, (rank + 1) % n),
+            "start_s": (hop * chunks + piece) * step,
+        }
+        for hop in range(n - 1)
+        for piece in range(chunks)
+        for rank in range(n)
+    ]
+    return from_rows(collective, topology, rows)
+
+
+def star_broadcast(n: int = 5, chunks: int = 2) -> Schedule:
+    """The root sends everything to everyone through the switch, all of a receiver's chunks in one message."""
+    topology, collective = star(n), make_collective("broadcast", n, chunks)
+    up = link_of(topology, 0, n)
+    routes = [[up, link_of(topology, n, rank)] for rank in range(1, n)]
+    busy = float(topology.overhead_s[up] + SIZE * topology.beta_s_per_byte[up])
+    rows = [
+        {"chunk": c, "src": 0, "dst": rank, "route": rank - 1, "start_s": (rank - 1) * busy, "batch": rank}
+        for rank in range(1, n)
+        for c in range(chunks)
+    ]
+    return from_rows(collective, topology, rows, routes=routes)
+
+
+def shared_gather(n: int = 5) -> Schedule:
+    """Everyone sends to rank 0 at once, each with an equal part of the bandwidth of its link."""
+    topology, collective = star(n), make_collective("gather", n)
+    down = link_of(topology, n, 0)
+    routes = [[link_of(topology, rank, n), down] for rank in range(1, n)]
+    rate = float(topology.bandwidth[down]) / (n - 1)
+    rows = [
+        {"chunk": rank, "src": rank, "dst": 0, "route": rank - 1, "start_s": 0.0, "rate": rate} for rank in range(1, n)
+    ]
+    return from_rows(collective, topology, rows, routes=routes)
+
+
+def tree_reduce(levels: int = 2) -> Schedule:
+    """A binary in-tree: children join their parent's value, the deepest first; rank 0 is the root."""
+    n = 2 ** (levels + 1) - 1
+    edges = [edge for child in range(1, n) for edge in ((child, (child - 1) // 2), ((child - 1) // 2, child))]
+    topology, collective = build(n, edges, name=f"tree {n}"), make_collective("reduce", n)
+    step = hop_s(topology, 0, SIZE)
+    rows = [
+        {
+            "chunk": 0,
+            "src": child,
+            "dst": (child - 1) // 2,
+            "route": link_of(topology, child, (child - 1) // 2),
+            "start_s": (levels - (child + 1).bit_length() + 1) * step,
+            "op": REDUCE,
+        }
+        for child in range(1, n)
+    ]
+    return from_rows(collective, topology, rows)
+
+
+def doubling_allreduce(bits: int = 2) -> Schedule:
+    """Partners at distance 1, 2, 4, ... swap and join all they have; a chunk a rank."""
+    n = 2**bits
+    topology, collective = full(n), make_collective("allreduce", n)
+    step, each = hop_s(topology, 0, SIZE), SIZE / n * float(topology.beta_s_per_byte[0])
+    rows = [
+        {
+            "chunk": c,
+            "src": rank,
+            "dst": rank ^ (1 << bit),
+            "route": link_of(topology, rank, rank ^ (1 << bit)),
+            "start_s": bit * step + c * each,
+            "op": REDUCE,
+        }
+        for bit in range(bits)
+        for rank in range(n)
+        for c in range(n)
+    ]
+    return from_rows(collective, topology, rows)
+
+
+def one_shot_allreduce(n: int = 3) -> Schedule:
+    """Everyone sends its own contribution to everyone; receivers collect in slots and merge at their rank."""
+    topology, collective = full(n), make_collective("allreduce", n)
+    each = SIZE / n * float(topology.beta_s_per_byte[0])
+    rows: list[dict[str, float]] = []
+    for c in range(n):
+        for a in range(n):
+            for b in range(n):
+                if a != b:
+                    link = link_of(topology, a, b)
+                    send = {"chunk": c, "src": a, "dst": b, "route": link, "start_s": c * each, "src_slot": OWN}
+                    rows.append({**send, "dst_slot": 1, "op": REDUCE})
+        done = c * each + float(topology.alpha_s[0]) + each
+        local = {"chunk": c, "route": topology.num_links, "start_s": done, "src_slot": 1, "op": REDUCE}
+        rows += [{**local, "src": rank, "dst": rank} for rank in range(n)]
+    return from_rows(collective, topology, rows, routes=[*singles(topology), []])
+
+
+def direct_alltoall(n: int = 4) -> Schedule:
+    """Every pair's bytes over the link that joins them."""
+    topology, collective = full(n), make_collective("alltoall", n)
+    rows = [
+        {"chunk": a * n + b, "src": a, "dst": b, "route": link_of(topology, a, b), "start_s": 0.0}
+        for a in range(n)
+        for b in range(n)
+        if a != b
+    ]
+    return from_rows(collective, topology, rows)
+
+
+def ring_reducescatter(n: int = 4) -> Schedule:
+    """Shards travel once round a ring whose links are busy for all of alpha, and every rank joins its part."""
+    topology, collective = ring(n, 25, 0.7, 0.7), make_collective("reducescatter", n)
+    step = hop_s(topology, 0, SIZE / n)
+    rows = [
+        {
+            "chunk": (rank - hop - 1) % n,
+            "src": rank,
+            "dst": (rank + 1) % n,
+            "route": link_of(topology, rank, (rank + 1) % n),
+            "start_s": hop * step,
+            "op": REDUCE,
+        }
+        for hop in range(n - 1)
+        for rank in range(n)
+    ]
+    return from_rows(collective, topology, rows)
+
+
+_MAKERS = {
+    maker.__name__.replace("_", " "): maker
+    for maker in (
+        ring_allgather,
+        star_broadcast,
+        shared_gather,
+        tree_reduce,
+        doubling_allreduce,
+        one_shot_allreduce,
+        direct_alltoall,
+        ring_reducescatter,
+    )
+}
+
+SCHEDULES: tuple[str, ...] = tuple(_MAKERS)
+
+
+@cache
+def by_hand(name: str) -> Schedule:
+    """The schedule of that name."""
+    return _MAKERS[name]()
