@@ -1,0 +1,79 @@
+"""Calls of a program, one after the other, and the watch over them."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from collsyn.errors import DeviceError
+from collsyn.runtime.arena import Control
+from collsyn.runtime.executors import make_executor
+from collsyn.runtime.native_loader import DONE, STALLED
+from collsyn.runtime.program import Program
+
+# How often a rank that waits looks whether its peers are alive.
+_SLICE_S = 0.1
+
+
+class Job(Protocol):
+    """What a call needs to know about the job of its rank."""
+
+    rank: int
+    size: int
+
+    @property
+    def own_control(self) -> Control:
+        """This rank's control block."""
+
+    def check(self) -> None:
+        """Raise where the job has ended."""
+
+    def look_after_peers(self) -> None:
+        """Raise, and end the job, where a peer is lost."""
+
+    def abort(self, message: str) -> None:
+        """End the job."""
+
+
+class Calls:
+    """A program that is run again and again; flags count from a base that rises with every call."""
+
+    def __init__(
+        self, job: Job, program: Program, dtype_name: str, op_name: str, describe: Callable[[int], str]
+    ) -> None:
+        """`describe(record)` says in words where a rank is stuck."""
+        self._job, self._program, self._describe = job, program, describe
+        self.executor = make_executor(program, job.own_control, dtype_name, op_name, job.size)
+        self._begin = np.concatenate([[0], program.end])[:-1]
+        self._base = 0
+
+    def call(self, timeout_s: float) -> None:
+        """Run all channels to their end; raises DeviceError when none could go on for `timeout_s` seconds."""
+        executor, base = self.executor, self._base
+        self._base += self._program.highest_value
+        executor.next[:] = self._begin
+        slice_s = min(_SLICE_S, timeout_s)
+        if executor.run(base, slice_s) != DONE:
+            self._watch(base, timeout_s, time.monotonic() - slice_s)
+
+    def _watch(self, base: int, timeout_s: float, stuck_since: float) -> None:
+        """Go on with a call that stalled or was aborted."""
+        executor, job = self.executor, self._job
+        code = STALLED
+        while code != DONE:
+            job.check()
+            job.look_after_peers()
+            stuck_s = time.monotonic() - stuck_since
+            if stuck_s >= timeout_s:
+                message = f"rank {job.rank}, {self._describe(self._stuck_record())} for {stuck_s:.1f} s"
+                job.abort(message)
+                raise DeviceError(message)
+            before, slice_s = executor.next.copy(), min(_SLICE_S, timeout_s - stuck_s)
+            code = executor.run(base, slice_s)
+            if (executor.next != before).any():
+                stuck_since = time.monotonic() - slice_s
+
+    def _stuck_record(self) -> int:
+        waiting = np.flatnonzero(self.executor.next < self._program.end)
+        return int(self.executor.next[waiting[0]])

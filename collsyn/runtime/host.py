@@ -1,0 +1,287 @@
+"""The host backend: ranks on one machine run plans on memory that they share, and end together if one of them fails."""
+
+import ctypes
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collsyn.errors import CollsynError, DeviceError, InputError
+from collsyn.model.bind import BoundPlan
+from collsyn.model.dtypes import checked_op, dtype_of
+from collsyn.model.plan import Buffer
+from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
+from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
+from collsyn.runtime.calls import Calls
+from collsyn.runtime.native_loader import native_library
+from collsyn.runtime.pool import Pool, Slot, same_answer
+from collsyn.runtime.program import (
+    barrier_program,
+    check_bounds,
+    divisions,
+    make_program,
+    peers_of,
+    rank_layout,
+)
+
+DEFAULT_LIMIT_S = 60.0
+# How often a rank that waits looks whether its peers are alive.
+_SLICE_S = 0.1
+
+
+class HostContext:
+    """One rank of a job on this machine; all ranks make one, and then call its methods in the same order.
+
+    Used in a `with` block, an exception that leaves the block ends the other ranks, too.
+    """
+
+    def __init__(self, bootstrap: Bootstrap) -> None:
+        """Meet the other ranks; DeviceError where one is missing or on another machine."""
+        self.bootstrap = bootstrap
+        self.rank, self.size = bootstrap.rank, bootstrap.size
+        self._failure: str | None = None
+        self._closed = False
+        self._pool = Pool(self.rank)
+        self.controls: list[Control] = []
+        self._meet()
+        barrier = barrier_program(self.rank, [control.address for control in self.controls])
+        self._barrier = Calls(self, barrier, "uint8", "sum", lambda record: f"barrier, round {record // 2}: waits")
+        bootstrap.at_end(self._end)
+
+    def prepare(
+        self, bound: BoundPlan, dtype_name: str = "float32", op_name: str = "sum", in_place: bool | None = None
+    ) -> "PreparedPlan":
+        """Get a plan ready to run on elements of a type with a reduction (`sum`, `prod`, `min`, `max`, `avg`).
+
+        Every rank must prepare the same plan; otherwise all raise DeviceError. `in_place`, if given, says how the plan
+        should have been bound. Takes two exchanges and time linear in the plan and its memory.
+        """
+        self.check()
+        slot: Slot | None = None
+
+        def choose() -> dict[str, Any]:
+            nonlocal slot
+            _check_request(bound, self.size, dtype_name, op_name, in_place)
+            check_bounds(bound, self.rank)
+            slot = self._pool.take([rank_layout(bound, rank).size for rank in range(self.size)])
+            return {"what": _description(bound, dtype_name, op_name), "slot": slot.number, "fd": slot.own.fd}
+
+        answers = self._exchange(choose)
+        assert slot is not None
+        same_answer([answer["what"] for answer in answers], "the plan to prepare")
+        same_answer([answer["slot"] for answer in answers], "the plans that were closed before")
+        # Nobody runs anything now: a slot's flags can begin anew.
+        slot.own.bytes[: int(bound.plan.num_flags[self.rank]) * LINE] = 0
+        slot.fds = [answer["fd"] for answer in answers]
+
+        def map_peers() -> dict[str, Any]:
+            slot.map_peers(peers_of(bound, self.rank), [control.pid for control in self.controls])
+            return {}
+
+        self._exchange(map_peers)
+        return PreparedPlan(self, bound, dtype_name, op_name, slot)
+
+    def barrier(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
+        """Return when all ranks have called it; raises DeviceError after `timeout_s`."""
+        self.check()
+        self._barrier.call(timeout_s)
+
+    def give_back(self, slot: Slot) -> None:
+        """Let later plans use a slot of memory."""
+        self._pool.give_back(slot)
+
+    def abort(self, message: str) -> None:
+        """End the job: whatever other ranks do here raises, within a second, an error with this message."""
+        if self._failure is not None or self._closed:
+            return
+        self._failure = message
+        self.controls[self.rank].text = message
+        library = native_library()
+        for control in self.controls:
+            control.abort(self.rank)
+            if library is not None:
+                library.collsyn_ring(ctypes.c_void_p(control.address))
+
+    def close(self) -> None:
+        """Leave the job in good order; prepared plans and their arrays must not be used afterwards."""
+        if self._closed:
+            return
+        self._closed = True
+        self.controls[self.rank].close()
+        self._pool.close()
+        for control in self.controls:
+            control.forget()
+
+    def __enter__(self) -> "HostContext":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort(str(error) or type(error).__name__)
+        self.close()
+
+    def check(self) -> None:
+        """Raise unless the job is alive as far as is known without waiting."""
+        if self._closed:
+            raise DeviceError("this host context is closed")
+        if self._failure is not None:
+            raise DeviceError(f"the job has ended: {self._failure}")
+        if self.controls[self.rank].aborted_by is not None:
+            raise self.peer_failed()
+
+    def look_after_peers(self) -> None:
+        """End the job if a peer's process has ended before its time."""
+        for rank, control in enumerate(self.controls):
+            if rank != self.rank and control.is_lost():
+                message = f"rank {rank} (process {control.pid}) was lost"
+                self.abort(message)
+                raise PeerFailed(message)
+
+    def peer_failed(self) -> PeerFailed:
+        """The error to raise once another rank has ended the job."""
+        rank = self.own_control.aborted_by
+        assert rank is not None
+        text = self.controls[rank].text
+        self._failure = text
+        return PeerFailed(f"rank {rank} failed: {text}")
+
+    @property
+    def own_control(self) -> Control:
+        """This rank's control block."""
+        return self.controls[self.rank]
+
+    def _meet(self) -> None:
+        own: OwnSegment | None = None
+
+        def offer() -> dict[str, Any]:
+            nonlocal own
+            own = OwnSegment(CONTROL_BYTES)
+            return {"pid": os.getpid(), "fd": own.fd, "machine": machine_name()}
+
+        answers = self._exchange(offer)
+        assert own is not None
+        same_machine = [answer["machine"] for answer in answers]
+        if len(set(same_machine)) > 1:
+            other = next(rank for rank, name in enumerate(same_machine) if name != same_machine[0])
+            raise DeviceError(f"ranks 0 and {other} are on different machines; host ranks must share one")
+
+        def attach_all() -> dict[str, Any]:
+            for rank, answer in enumerate(answers):
+                segment = own if rank == self.rank else attach(answer["pid"], answer["fd"], own.size)
+                self.controls.append(Control(segment, answer["pid"]))
+            return {}
+
+        self._exchange(attach_all)
+        own.seal()
+
+    def _exchange(self, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+        """What `work` returned on every rank; where it failed on any, all ranks raise."""
+        failure: CollsynError | None = None
+        try:
+            mine = work()
+        except CollsynError as error:
+            mine, failure = {"error": str(error)}, error
+        answers = [json.loads(text) for text in self.bootstrap.allgather(json.dumps(mine).encode())]
+        failed = [rank for rank, answer in enumerate(answers) if "error" in answer]
+        if 0 < len(failed) < self.size:
+            # Ranks no longer agree about what is prepared.
+            self._failure = f"rank {failed[0]} failed: {answers[failed[0]]['error']}"
+        if failure is not None:
+            raise failure
+        if failed:
+            raise PeerFailed(self._failure)
+        return answers
+
+    def _end(self, error: str | None) -> None:
+        if error is not None:
+            self.abort(error)
+        self.close()
+
+
+class PreparedPlan:
+    """A plan in shared memory: fill `input`, `run`, read `output`.
+
+    Both are arrays of this rank in the storage type of the elements (bfloat16: uint16), valid until `close`. In place
+    they overlap as the collective has it. `input` may change between calls, `output` stays until the next one.
+    """
+
+    def __init__(self, context: HostContext, bound: BoundPlan, dtype_name: str, op_name: str, slot: Slot) -> None:
+        """Made by `HostContext.prepare`."""
+        self._context, self._slot, rank = context, slot, context.rank
+        dtype = dtype_of(dtype_name)
+        program = make_program(
+            bound, rank, slot.mapped, [control.address for control in context.controls], dtype.num_bytes
+        )
+
+        def describe(record: int) -> str:
+            channel, instruction = program.place_of(record)
+            row = int(program.rows[record])
+            return f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
+
+        self._calls = Calls(context, program, dtype_name, op_name, describe)
+        offsets = rank_layout(bound, rank).offsets
+        arrays = [
+            slot.own.bytes[offsets[buffer] : offsets[buffer] + int(bound.buffer_bytes[rank, buffer])].view(
+                dtype.storage
+            )
+            for buffer in (Buffer.INPUT, Buffer.OUTPUT)
+        ]
+        self.input: npt.NDArray[Any] = arrays[0]
+        self.output: npt.NDArray[Any] = arrays[1]
+        output_address = slot.own.address + offsets[Buffer.OUTPUT]
+        self._divisions = [
+            (output_address + start, length // dtype.num_bytes, divisor)
+            for start, length, divisor in (divisions(bound, rank) if op_name == "avg" else [])
+        ]
+
+    def run(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
+        """Run the plan once with all other ranks.
+
+        Raises DeviceError, and so ends the job, when no instruction of this rank could go on for `timeout_s` seconds
+        (the message names the one it is stuck at), or when another rank failed or was lost.
+        """
+        self._context.check()
+        self._calls.call(timeout_s)
+        # No sooner than now: parts of the output may have been passed on as sums until the last signal.
+        for address, count, divisor in self._divisions:
+            self._calls.executor.divide(address, count, divisor)
+
+    def close(self) -> None:
+        """Let later plans use the memory; every rank must close its plans in the same order."""
+        if self._slot.in_use:
+            self._context.give_back(self._slot)
+
+
+def _check_request(bound: BoundPlan, size: int, dtype_name: str, op_name: str, in_place: bool | None) -> None:
+    checked_op(op_name)
+    plan, dtype = bound.plan, dtype_of(dtype_name)
+    if plan.num_ranks != size:
+        raise InputError(f"plan {plan.name}: is for {plan.num_ranks} ranks; this job has {size}")
+    if bound.element_bytes != dtype.num_bytes:
+        raise InputError(
+            f"plan {plan.name}: is bound for elements of {bound.element_bytes} bytes, not for {dtype_name}"
+        )
+    is_in_place = any(alias is not None for alias in bound.alias)
+    if in_place is not None and in_place != is_in_place:
+        raise InputError(f"plan {plan.name}: is bound {'in' if is_in_place else 'out of'} place, not as asked")
+
+
+def _description(bound: BoundPlan, dtype_name: str, op_name: str) -> str:
+    """Words and a hash that are equal on two ranks exactly if they are about to run the same thing."""
+    plan = bound.plan
+    sums = hashlib.sha256()
+    for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
+        sums.update(np.ascontiguousarray(array).tobytes())
+    sums.update(repr(bound.alias).encode())
+    executor = "NumPy" if native_library() is None else "compiled"
+    return (
+        f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name}, {executor} executor "
+        f"(hash {sums.hexdigest()[:12]})"
+    )
