@@ -91,6 +91,10 @@ class Machine:
         """`NAME` or `NAME:BOXES`, for lists."""
         return f"{self.name}:BOXES" if self.instances[0].fabrics else self.name
 
+    def option_texts(self) -> tuple[str, ...]:
+        """What selects each variant, as it stands behind the @ of a preset."""
+        return tuple(_options_text(instance.options) for instance in self.instances[1:])
+
 
 def machine_topology(machine: Machine, spec: Spec) -> Topology:
     """The topology of `spec.dims` boxes (one by default) with the options of `spec`; raises InputError."""
@@ -120,7 +124,7 @@ def _chosen(machine: Machine, spec: Spec) -> Instance:
     )
     chosen = next(fits, None)
     if chosen is None:
-        known = " or ".join(_options_text(instance.options) for instance in machine.instances[1:])
+        known = " or ".join(machine.option_texts())
         spec.fail(f"{_options_text(wanted)} is not known here; expected {known}")
     return chosen
 

@@ -42,6 +42,24 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A preset as lists show it: `kind` is formula or machine, `options` name its published instances."""
+
+    name: str
+    form: str
+    kind: str
+    summary: str
+    options: tuple[str, ...] = ()
+
+
+def catalogue() -> list[Entry]:
+    """All presets in the order of `preset_names`."""
+    formulas = [Entry(name, preset.form, "formula", preset.summary) for name, preset in PRESETS.items()]
+    machines = [machine(name) for name in data_names("profiles")]
+    return formulas + [Entry(m.name, m.form, "machine", m.summary, m.option_texts()) for m in machines]
+
+
 def preset_names() -> list[str]:
     """Names of all presets: those of the table, then the machines of profiles/."""
     return [*PRESETS, *data_names("profiles")]

@@ -14,7 +14,7 @@ from collsyn.units import gb_s_to_beta, us_to_s
 
 # What fits into memory with room to work; a slip such as full:100000 must be answered, not built.
 MAX_RANKS = 1 << 20
-MAX_LINKS = 1 << 24
+MAX_LINKS = 1 << 22
 
 
 @dataclass(frozen=True)

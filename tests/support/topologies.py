@@ -11,6 +11,7 @@ def test_property(topology): ...
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
@@ -102,6 +103,18 @@ def zoo(name: str) -> Topology:
     from collsyn.topology.resolve import load_topology
 
     return load_topology(name)
+
+
+def as_graph(topology: Topology) -> nx.MultiDiGraph:
+    """The topology for networkx: vertices with `rank`, links with `gb_s`, `alpha_us`, `overhead_us` and `lanes`."""
+    graph = nx.MultiDiGraph()
+    for vertex in range(topology.num_vertices):
+        graph.add_node(vertex, rank=vertex < topology.num_ranks)
+    names = ("src", "dst", "beta_s_per_byte", "alpha_s", "overhead_s", "count")
+    for src, dst, beta, alpha, overhead, lanes in zip(*(getattr(topology, n).tolist() for n in names), strict=True):
+        costs = {"gb_s": 1e-9 / beta, "alpha_us": alpha * 1e6, "overhead_us": overhead * 1e6}
+        graph.add_edge(src, dst, **{key: round(value, 9) for key, value in costs.items()}, lanes=lanes)
+    return graph
 
 
 BANDWIDTHS_GB_S = (5.0, 10.0, 12.5, 25.0, 50.0, 100.0, 300.0)
