@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collsyn.check.execute import check_ranges
+from collsyn.check.interleave import flag_ids
 from collsyn.errors import CollsynError, DeviceError, InputError
-from collsyn.model.bind import BoundPlan
+from collsyn.model.bind import BoundPlan, divisions
 from collsyn.model.dtypes import checked_op, dtype_of
 from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
@@ -22,8 +24,6 @@ from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.pool import Pool, Slot, same_answer
 from collsyn.runtime.program import (
     barrier_program,
-    check_bounds,
-    divisions,
     make_program,
     peers_of,
     rank_layout,
@@ -67,7 +67,9 @@ class HostContext:
         def choose() -> dict[str, Any]:
             nonlocal slot
             _check_request(bound, self.size, dtype_name, op_name, in_place)
-            check_bounds(bound, self.rank)
+            # Executors follow addresses blindly.
+            check_ranges(bound)
+            flag_ids(bound.plan)
             slot = self._pool.take([rank_layout(bound, rank).size for rank in range(self.size)])
             return {"what": _description(bound, dtype_name, op_name), "slot": slot.number, "fd": slot.own.fd}
 
