@@ -35,10 +35,11 @@ def header(against: Sequence[str] = ()) -> list[str]:
         titles + _HALF.format("time", "algbw", "busbw", "#wrong") * 2,
         units + _HALF.format("(us)", "(GB/s)", "(GB/s)", "") * 2,
     ]
-    blocks: list[tuple[str, list[tuple[str, ...]]]] = [
-        (_EXTRA, [("model", ""), ("time", "bound"), ("(us)", "(us)")]),
-        *((_AGAINST, [(name, "", ""), ("time", "ratio", "95% interval"), ("(us)", "x ours", "")]) for name in against),
+    blocks: list[tuple[str, tuple[tuple[str, ...], ...]]] = [
+        (_EXTRA, (("model", ""), ("time", "bound"), ("(us)", "(us)")))
     ]
+    for name in against:
+        blocks.append((_AGAINST, ((name, "", ""), ("time", "ratio", "95% interval"), ("(us)", "x ours", ""))))
     for form, cells in blocks:
         lines = [line + form.format(*row) for line, row in zip(lines, cells, strict=True)]
     return [line.rstrip() for line in lines]

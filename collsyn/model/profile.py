@@ -1,6 +1,6 @@
 """A profile: what was measured on a machine, link by link, with confidence and residuals; it yields a topology."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from collsyn.files import write_atomic
+from collsyn.model.arrays import F64
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import flow
 from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
 
 SCHEMA = "collsyn-profile/1"
+# Costs closer than this factor are equal for every purpose.
+SAME = 1.1
 
 
 @dataclass(frozen=True)
@@ -45,34 +48,74 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured costs of all ordered pairs of ranks of one machine.
+    """Measured costs of all ordered pairs of ranks of one machine, each pair measured alone.
 
-    `method` holds how it was measured (sizes, repeats, seed, backend's transport), `facts` what is known of the machine
-    (counts and kinds only; never a name of a host or user).
+    `ports[r]` are the seconds per byte at which rank r sends, and receives, while all ranks send to all others at once
+    (none where that was not measured): cores, memory or network cards that links share show there. `method` holds how
+    it was measured (sizes, repeats, seed, backend's transport), `facts` what is known of the machine (counts and kinds
+    only; never a name of a host or user).
     """
 
     name: str
     backend: str
     num_ranks: int
     links: tuple[LinkFit, ...]
+    ports: tuple[Estimate, ...] = ()
     reduce_s_per_byte: float = 0.0
     method: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def topology(self) -> Topology:
-        """The measured machine as a topology: one link an ordered pair."""
+        """The measured machine as a topology: one link an ordered pair.
+
+        Costs that cannot be told apart become equal (see `levelled`), so that noise does not look like structure. Where
+        ports were measured, rank r reaches its links through a switch `send r` and is reached through a switch
+        `receive r`, whose links to the rank have the port's bandwidth and no latency.
+        """
+        n, pairs = self.num_ranks, self.links
+        ranks = list(range(n)) if self.ports else []
+        send, receive = (n, 2 * n) if self.ports else (0, 0)
+        src = [*(link.src + send for link in pairs), *ranks, *(rank + receive for rank in ranks)]
+        dst = [*(link.dst + receive for link in pairs), *(rank + send for rank in ranks), *ranks]
+        alpha_s = levelled([link.alpha_s for link in pairs])
+        overhead_s = np.minimum(levelled([link.overhead_s for link in pairs]), alpha_s)
+        zeros, port = np.zeros(2 * len(ranks)), levelled(self.ports)
         return Topology(
             name=self.name,
-            num_ranks=self.num_ranks,
-            src=np.array([link.src for link in self.links], dtype=np.int32),
-            dst=np.array([link.dst for link in self.links], dtype=np.int32),
-            alpha_s=np.array([link.alpha_s.value for link in self.links]),
-            beta_s_per_byte=np.array([link.beta_s_per_byte.value for link in self.links]),
-            overhead_s=np.array([min(link.overhead_s.value, link.alpha_s.value) for link in self.links]),
-            count=np.ones(len(self.links), dtype=np.int32),
-            reduce_s_per_byte=np.full(self.num_ranks, self.reduce_s_per_byte),
+            num_ranks=n,
+            src=np.array(src, dtype=np.int32),
+            dst=np.array(dst, dtype=np.int32),
+            alpha_s=np.concatenate([alpha_s, zeros]),
+            beta_s_per_byte=np.concatenate([levelled([link.beta_s_per_byte for link in pairs]), port, port]),
+            overhead_s=np.concatenate([overhead_s, zeros]),
+            count=np.ones(len(src), dtype=np.int32),
+            switch_names=tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks),
+            reduce_s_per_byte=np.full(n, self.reduce_s_per_byte),
             provenance={"source": "profile", "backend": self.backend},
         )
+
+
+def levelled(estimates: Sequence[Estimate]) -> F64:
+    """Their values, those that cannot be told apart replaced by the median of their class.
+
+    In ascending order of values, one joins the class before it if its interval reaches down to the highest upper end
+    there, or if it is within SAME of the value before. O(n log n).
+    """
+    values = np.array([one.value for one in estimates], dtype=np.float64)
+    order = np.argsort(values, kind="stable").tolist()
+    classes: list[list[int]] = []
+    reach = 0.0
+    for i in order:
+        known = classes and (estimates[i].low <= reach or values[i] <= values[classes[-1][-1]] * SAME)
+        if known:
+            classes[-1].append(i)
+            reach = max(reach, estimates[i].high)
+        else:
+            classes.append([i])
+            reach = estimates[i].high
+    for members in classes:
+        values[members] = np.median(values[members])
+    return values
 
 
 def read_profile(path: str | Path) -> Profile:
@@ -97,6 +140,8 @@ def profile_text(profile: Profile) -> str:
         "facts": dict(profile.facts),
     }
     lines = [f"{key}: {flow(value)}" for key, value in head.items()]
+    if profile.ports:
+        lines += ["ports:", *(f"  - {flow(_bandwidth_document(port))}" for port in profile.ports)]
     return "\n".join([*lines, "links:", *(f"  - {flow(_link_document(link))}" for link in profile.links)]) + "\n"
 
 
@@ -105,11 +150,15 @@ def profile_from_fields(fields: Fields) -> Profile:
     fields.text("schema", choices=[SCHEMA])
     num_ranks = fields.integer("ranks", minimum=1)
     reduce_gb_s = fields.number("reduce_gb_s", default=0, minimum=0)
+    ports = tuple(_read_port(entry) for entry in fields.each("ports", default=[]))
+    if len(ports) not in (0, num_ranks):
+        fields.fail("ports", f"has {len(ports)} entries; expected one for each of the {num_ranks} ranks, or none")
     profile = Profile(
         name=fields.text("name", default=Path(fields.file).stem),
         backend=fields.text("backend", choices=["host", "cuda"]),
         num_ranks=num_ranks,
         links=tuple(_read_link(entry, num_ranks) for entry in fields.each("links")),
+        ports=ports,
         reduce_s_per_byte=gb_s_to_beta(reduce_gb_s) if reduce_gb_s else 0.0,
         method=fields.mapping("method", default={}),
         facts=fields.mapping("facts", default={}),
@@ -119,14 +168,12 @@ def profile_from_fields(fields: Fields) -> Profile:
 
 
 def _link_document(link: LinkFit) -> dict[str, Any]:
-    beta = link.beta_s_per_byte
     return {
         "from": link.src,
         "to": link.dst,
         "alpha_us": rounded(s_to_us(link.alpha_s.value)),
         "alpha_ci_us": [rounded(s_to_us(link.alpha_s.low)), rounded(s_to_us(link.alpha_s.high))],
-        "bandwidth_gb_s": rounded(beta_to_gb_s(beta.value)),
-        "bandwidth_ci_gb_s": [rounded(beta_to_gb_s(beta.high)), rounded(beta_to_gb_s(beta.low))],
+        **_bandwidth_document(link.beta_s_per_byte),
         "overhead_us": rounded(s_to_us(link.overhead_s.value)),
         "overhead_ci_us": [rounded(s_to_us(link.overhead_s.low)), rounded(s_to_us(link.overhead_s.high))],
         "residual": rounded(link.residual),
@@ -135,12 +182,32 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
     }
 
 
+def _bandwidth_document(beta: Estimate) -> dict[str, Any]:
+    return {
+        "bandwidth_gb_s": rounded(beta_to_gb_s(beta.value)),
+        "bandwidth_ci_gb_s": [rounded(beta_to_gb_s(beta.high)), rounded(beta_to_gb_s(beta.low))],
+    }
+
+
+def _read_port(entry: Fields) -> Estimate:
+    beta = _bandwidth(entry)
+    entry.done()
+    return beta
+
+
+def _bandwidth(entry: Fields) -> Estimate:
+    bandwidth = entry.number("bandwidth_gb_s", above=0)
+    low, high = _interval(entry, "bandwidth_ci_gb_s", bandwidth)
+    if low <= 0:
+        entry.fail("bandwidth_ci_gb_s", f"begins at {low:g}; expected numbers above 0")
+    return Estimate(gb_s_to_beta(bandwidth), gb_s_to_beta(high), gb_s_to_beta(low))
+
+
 def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
     src, dst = (entry.integer(key, minimum=0, maximum=num_ranks - 1) for key in ("from", "to"))
     if src == dst:
         entry.fail("to", "is the rank that the link comes from; expected another one")
-    bandwidth = entry.number("bandwidth_gb_s", above=0)
-    low, high = _interval(entry, "bandwidth_ci_gb_s", bandwidth)
+    beta = _bandwidth(entry)
     points = entry.items("points", default=[])
     if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], int) and p[0] > 0 for p in points):
         entry.fail("points", "expected pairs [bytes, microseconds]")
@@ -148,7 +215,7 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
         src=src,
         dst=dst,
         alpha_s=_estimate_us(entry, "alpha"),
-        beta_s_per_byte=Estimate(gb_s_to_beta(bandwidth), gb_s_to_beta(high), gb_s_to_beta(low)),
+        beta_s_per_byte=beta,
         overhead_s=_estimate_us(entry, "overhead"),
         residual=entry.number("residual", default=0, minimum=0),
         linear=entry.flag("linear", default=True),

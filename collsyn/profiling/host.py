@@ -1,0 +1,161 @@
+"""Measures a machine through its host ranks, and turns the times into a profile."""
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collsyn import __version__
+from collsyn.model.profile import Estimate, LinkFit, Profile
+from collsyn.profiling.fit import Line, fit_line, fit_overhead
+from collsyn.profiling.measure import FLAG, LOAD, MESSAGE, REDUCE, STREAM
+from collsyn.runtime.launch import launch
+from collsyn.runtime.native_loader import native_library
+
+# With more pairs each is measured less often, so that the whole takes minutes at most.
+_MOST_STEPS = 20_000
+_FEWEST_REPEATS = 5
+LIMIT_S = 600.0
+
+Samples = Mapping[tuple[str, int, int], Mapping[int, Sequence[float]]]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is timed, how often: bytes of messages between pairs, and of those that all ranks send at once."""
+
+    sizes: tuple[int, ...]
+    load_sizes: tuple[int, ...]
+    repeats: int
+
+
+THOROUGH = Effort(
+    sizes=(1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20),
+    load_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    repeats=25,
+)
+QUICK = Effort(
+    sizes=(1, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20),
+    load_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    repeats=11,
+)
+
+
+def profile_host(
+    num_ranks: int,
+    effort: Effort = THOROUGH,
+    launcher: str = "auto",
+    seed: int = 0,
+    name: str = "host",
+    on_progress: Callable[[float], None] | None = None,
+) -> Profile:
+    """Start `num_ranks` ranks on this machine and measure every ordered pair of them.
+
+    `on_progress` is called with the share that is done, 0 .. 1. Raises DeviceError where ranks cannot run, and
+    VerificationError where bytes arrive changed. Takes some seconds for 4 ranks, growing with the square of the ranks.
+    """
+    steps = num_ranks * (num_ranks - 1) * (len(effort.sizes) + 2)
+    repeats = max(_FEWEST_REPEATS, min(effort.repeats, _MOST_STEPS // max(steps, 1)))
+    arguments = {
+        "sizes": list(effort.sizes),
+        "load_sizes": list(effort.load_sizes),
+        "repeats": repeats,
+        "seed": seed,
+    }
+
+    def hear(rank: int, share: Any) -> None:
+        if on_progress is not None:
+            on_progress(float(share))
+
+    found = launch("collsyn.profiling.measure:measure", arguments, num_ranks, launcher, LIMIT_S, hear)
+    method = {
+        "tool": f"collsyn {__version__}",
+        "timed": "put and flag, answered by a flag",
+        "executor": "compiled" if native_library() is not None else "numpy",
+        **arguments,
+    }
+    return fit_profile(found, num_ranks, name, seed, method, machine_facts())
+
+
+def fit_profile(
+    found: Sequence[Sequence[Sequence[Any]]],
+    num_ranks: int,
+    name: str,
+    seed: int,
+    method: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> Profile:
+    """The profile of what `measure` returned on every rank."""
+    samples, by_rank = _sorted_out(found)
+    pairs = sorted((src, dst) for kind, src, dst in samples if kind == MESSAGE)
+    return Profile(
+        name=name,
+        backend="host",
+        num_ranks=num_ranks,
+        links=tuple(_fit_link(samples, src, dst, seed) for src, dst in pairs),
+        ports=tuple(_fit_port(by_rank[LOAD, rank], num_ranks, seed) for rank in range(num_ranks) if num_ranks > 1),
+        reduce_s_per_byte=_fit_reduction([by_rank[REDUCE, rank] for rank in range(num_ranks)], seed),
+        method=method,
+        facts=facts,
+    )
+
+
+def machine_facts() -> dict[str, Any]:
+    """Counts and kinds of this machine; nothing that names it or its users."""
+    facts: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "architecture": platform.machine()}
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        facts["processor"] = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return facts
+
+
+def _sorted_out(found: Sequence[Sequence[Sequence[Any]]]) -> tuple[Samples, dict[tuple[str, int], dict[int, Any]]]:
+    """Times by (kind, src, dst) and size, and those that every rank took by (kind, rank) and size."""
+    samples: dict[tuple[str, int, int], dict[int, Any]] = defaultdict(dict)
+    by_rank: dict[tuple[str, int], dict[int, Any]] = defaultdict(dict)
+    for rank, entries in enumerate(found):
+        for kind, src, dst, size, seconds in entries:
+            if kind in (LOAD, REDUCE):
+                by_rank[kind, rank][size] = seconds
+            elif rank == src:
+                samples[kind, src, dst][size] = seconds
+    return samples, by_rank
+
+
+def _fit_link(samples: Samples, src: int, dst: int, seed: int) -> LinkFit:
+    """A message's time is that of the round trip less half of a round trip of flags: what its answer took."""
+    (flags,) = samples[FLAG, src, dst].values()
+    answer_s = float(np.median(flags)) / 2
+    one_way = {
+        size: [max(seconds - answer_s, seconds / 4) for seconds in times]
+        for size, times in samples[MESSAGE, src, dst].items()
+    }
+    line: Line = fit_line(one_way, seed)
+    ((size, stream),) = samples[STREAM, src, dst].items()
+    return LinkFit(
+        src=src,
+        dst=dst,
+        alpha_s=line.alpha_s,
+        beta_s_per_byte=line.beta_s_per_byte,
+        overhead_s=fit_overhead(stream, size, line, seed),
+        residual=line.residual,
+        linear=line.linear,
+        points=line.points,
+    )
+
+
+def _fit_port(times: Mapping[int, Sequence[float]], num_ranks: int, seed: int) -> Estimate:
+    """Seconds per byte that a rank sends while all do."""
+    return fit_line({size * (num_ranks - 1): seconds for size, seconds in times.items()}, seed).beta_s_per_byte
+
+
+def _fit_reduction(times: Sequence[Mapping[int, Sequence[float]]], seed: int) -> float:
+    """Seconds per byte of the slowest rank's reductions while all ranks reduce."""
+    return max(fit_line(one, seed).beta_s_per_byte.value for one in times)
