@@ -15,7 +15,7 @@ class Bound:
 
     `scope` is `fluid` (any splitting of the data allowed) or `chunk` (this schedule's chunks whole, one message each
     unless batched, overhead counted). `kind` names the argument (docs/bounds.md lists them), and `algbw_exact` is the
-    exact algorithm bandwidth in GB/s where the bound is one of throughput alone.
+    exact algorithm bandwidth in GB/s that no schedule exceeds at any size, where an argument of throughput gives one.
     """
 
     time_s: float
