@@ -1,13 +1,20 @@
 """The judge: is a schedule, a plan or a file right? It knows no synthesizer and trusts none (docs/checking.md)."""
 
+from dataclasses import replace
+from pathlib import Path
+
+from collsyn.check import plan_checks
 from collsyn.check.loads import load_problems
+from collsyn.check.recognise import read_any
 from collsyn.check.replay import replay, time_tolerance
 from collsyn.check.report import Findings, Problem, Report
 from collsyn.check.structure import batch_problems, field_problems, rate_problems, route_problems
 from collsyn.check.words import us
+from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
 SCHEDULE_CHECKS = ("fields", "routes", "batches", "rates", "loads", "held", "reductions", "result", "bounds")
+PLAN_CHECKS = ("ranges", "flags", "races", "data")
 
 
 def verify_schedule(schedule: Schedule) -> Report:
@@ -38,6 +45,36 @@ def verify_schedule(schedule: Schedule) -> Report:
     findings.add("result", *_split(flow.result, "every receiver ends with the result"))
     findings.add("bounds", _bound_problems(schedule), f"{len(schedule.bounds)} rechecked")
     return findings.report()
+
+
+def verify_plan(plan: Plan) -> Report:
+    """Look for what can go wrong in a plan at any time, then run it on real data in one process.
+
+    The report has one check for each of `PLAN_CHECKS`: instructions stay inside the buffers; flags exist, only rise,
+    and no order of the channels that is tried ends in a deadlock; no two instructions touch the same bytes unordered;
+    and outputs equal the reference bit by bit, out of place and in place, for int64 and float32, at a size that
+    divides, one that does not and a single element, in several orders. Complexity: a few times
+    O(instructions log channels + bytes).
+    """
+    findings = Findings("plan")
+    parts = (("ranges", plan_checks.range_problems), ("flags", plan_checks.flag_problems))
+    for name, problems in parts:
+        if not findings.add(name, problems(plan), f"{plan.num_instructions} instructions"):
+            findings.skip(PLAN_CHECKS[len(findings.checks) :], f"{name} are wrong")
+            return findings.report()
+    findings.add("races", plan_checks.race_problems(plan), "none")
+    possible, refused = plan_checks.trials(plan)
+    found = [problem for trial in possible for problem in plan_checks.data_problems(plan, trial)]
+    only = f"; runs only at sizes that {plan.total_units} divides" if refused else ""
+    findings.add("data", found, f"{len(possible)} runs{only}")
+    return findings.report()
+
+
+def verify_file(path: str | Path) -> Report:
+    """The report of a schedule or plan file, recognised by content; raises InputError where it is neither."""
+    kind, what = read_any(path)
+    report = verify_schedule(what) if isinstance(what, Schedule) else verify_plan(what)
+    return replace(report, kind=kind)
 
 
 def _split(found: tuple[list[Problem], int], passed: str) -> tuple[list[Problem], str, int]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from collsyn.errors import InputError
 from collsyn.files import read_bytes
+from collsyn.units import parse_size
 
 MAX_FILE_BYTES = 1 << 30
 
@@ -89,6 +90,14 @@ class Fields:
         except (ValueError, ZeroDivisionError):
             self.fail(key, f"is {value!r}; expected a number or a fraction like 1/3")
 
+    def size_bytes(self, key: str, default: object = ...) -> int:
+        """Take a size like 16K."""
+        value = self.raw(key, default)
+        try:
+            return parse_size(value)
+        except InputError as error:
+            self.fail(key, str(error))
+
     def items(self, key: str, default: object = ...) -> list[Any]:
         """Take a list."""
         value = self.raw(key, default)
@@ -134,13 +143,13 @@ class Fields:
             self.fail(key, "holds something that is no finite number")
         return np.array(value, dtype=np.float64)
 
+    def peek(self, key: str) -> Any:
+        """A value as it stands, left to be taken; None where the key is not there."""
+        return self._data.get(key)
+
     def has(self, key: str) -> bool:
         """Whether the key is there and not yet taken."""
         return key in self._data
-
-    def peek(self, key: str) -> Any:
-        """A value that stays untaken, or None: how readers of several kinds of documents tell them apart."""
-        return self._data.get(key)
 
     def names(self) -> list[str]:
         """Names of the keys not yet taken, where they are the writer's choice; all must be text."""

@@ -1,21 +1,28 @@
-"""Tiny schedules written by hand, one idea each, built straight from columns.
+"""Schedules for tests: tiny ones written by hand, one idea each, and random ones; all built straight from columns.
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_something(name):
     schedule = by_hand(name)
+
+@given(random_schedules())
+def test_property(schedule): ...
 """
 
 from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
+from hypothesis import strategies as st
 
+from collsyn.model.arrays import Rows
 from collsyn.model.collective import Collective, make_collective
 from collsyn.model.schedule import COPY, OWN, REDUCE, VALUE, Schedule
 from collsyn.model.topology import Topology
-from tests.support.topologies import build, ring_edges
+from collsyn.topology.hops import Hops, hops
+from tests.support.topologies import build, random_topologies, ring_edges
 
 SIZE = 1 << 20
+KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce", "gather", "scatter", "alltoall", "sendrecv")
 NAMES = ("chunk", "src", "dst", "route", "start_s", "rate", "op", "batch", "src_slot", "dst_slot")
 DEFAULTS = {"rate": 0.0, "op": COPY, "batch": -1, "src_slot": VALUE, "dst_slot": VALUE}
 
@@ -221,3 +228,89 @@ SCHEDULES: tuple[str, ...] = tuple(_MAKERS)
 def by_hand(name: str) -> Schedule:
     """The schedule of that name."""
     return _MAKERS[name]()
+
+
+def random_schedule(topology: Topology, kind: str, seed: int, size_bytes: int = SIZE) -> Schedule:
+    """A right schedule of random moves, one message or a pair of slow ones after the other, over any topology.
+
+    Copies reach every rank at most once; reductions follow a random in-tree, and an allreduce comes back from its root.
+    Messages go alone or in batches, at full rate or slower. Nothing is clever, and all times are late.
+    """
+    rng = np.random.default_rng(seed)
+    collective = make_collective(kind, topology.num_ranks, int(rng.integers(1, 3)))
+    moves = _random_moves(collective, hops(topology), rng)
+    return _spread(collective, topology, moves, size_bytes, rng)
+
+
+def random_schedules(
+    kinds: Sequence[str] = KINDS, topologies: st.SearchStrategy[Topology] | None = None
+) -> st.SearchStrategy[Schedule]:
+    """Random schedules over random topologies."""
+    topologies = random_topologies() if topologies is None else topologies
+    return st.builds(random_schedule, topologies, st.sampled_from(kinds), st.integers(0, 2**32 - 1))
+
+
+def _random_moves(collective: Collective, ways: Hops, rng: np.random.Generator) -> list[tuple[list[int], int, int]]:
+    """Moves (chunks, way, op) in an order that is right one after the other."""
+    moves: list[tuple[list[int], int, int]] = []
+    holders = [set(collective.contributors(c).tolist()) for c in range(collective.num_chunks)]
+    if collective.reduces:
+        for c in range(collective.num_chunks):
+            root = int(rng.choice(collective.receivers(c)))
+            for way in reversed(_random_tree(ways.into, ways.src, root, rng)):
+                moves.append(([c], way, REDUCE))
+            holders[c] = {root}
+    missing = [set(collective.receivers(c).tolist()) - holders[c] for c in range(collective.num_chunks)]
+    while any(missing):
+        way = int(rng.integers(len(ways)))
+        src, dst = int(ways.src[way]), int(ways.dst[way])
+        useful = [c for c, lacking in enumerate(missing) if lacking and src in holders[c] and dst not in holders[c]]
+        chosen = [int(c) for c in rng.permutation(useful)[: int(rng.integers(1, 4))]]
+        for c in chosen:
+            holders[c].add(dst)
+            missing[c].discard(dst)
+        if chosen:
+            moves.append((chosen, way, COPY))
+    return moves
+
+
+def _random_tree(into: Rows, src: np.ndarray, root: int, rng: np.random.Generator) -> list[int]:
+    """Ways that join every rank to the root, nearer ones first."""
+    reached, tree = {root}, []
+    while len(reached) < len(into):
+        frontier = [w for rank in sorted(reached) for w in into[rank].tolist() if int(src[w]) not in reached]
+        way = int(rng.choice(frontier))
+        tree.append(way)
+        reached.add(int(src[way]))
+    return tree
+
+
+def _spread(
+    collective: Collective,
+    topology: Topology,
+    moves: list[tuple[list[int], int, int]],
+    size_bytes: int,
+    rng: np.random.Generator,
+) -> Schedule:
+    """Give moves their times: each begins when all before it are done, or beside one other at half the rate."""
+    ways, lengths = hops(topology), collective.chunk_bytes(size_bytes)
+    rows: list[dict[str, float]] = []
+    now = done = 0.0
+    waiting: tuple[set[tuple[int, int]], float] | None = None
+    for number, (chunks, way, op) in enumerate(moves):
+        src, dst, limit = int(ways.src[way]), int(ways.dst[way]), 1 / float(ways.beta_s_per_byte[way])
+        fixed = float(
+            ways.alpha_s[way] + ways.overhead_s[way]
+        )  # what overhead adds on the last link ends after arrival
+        reads, writes = {(c, src) for c in chunks}, {(c, dst) for c in chunks}
+        beside = waiting is not None and not (waiting[0] & (reads | writes))
+        start = now if beside else done
+        part = float(rng.choice([1.0, 0.5, 0.25])) if not beside else 0.5
+        now, waiting = start, (writes | reads, part) if not beside and part <= 0.5 else None
+        num_bytes = float(lengths[chunks].sum())
+        spent = float(topology.reduce_s_per_byte[dst]) * num_bytes if op == REDUCE else 0.0
+        done = max(done, start + fixed + num_bytes / (part * limit) + spent)
+        for c in chunks:
+            row = {"chunk": c, "src": src, "dst": dst, "route": way, "start_s": start, "op": op, "batch": number}
+            rows.append({**row, "rate": 0.0 if part == 1 else part * limit})
+    return from_rows(collective, topology, rows, size_bytes, ways.routes.tuples())

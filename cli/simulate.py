@@ -1,0 +1,192 @@
+"""`collsyn simulate`: how long a schedule or plan takes under the time model."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._options import (
+    DEFAULT_SIZE,
+    FILE,
+    chosen_sizes,
+    examples,
+    json_option,
+    ranks,
+    sizes_options,
+    topology_option,
+)
+from ._output import emit_json, table, text
+
+if TYPE_CHECKING:
+    from collsyn.model.plan import Plan
+    from collsyn.model.schedule import Schedule
+    from collsyn.model.topology import Topology
+
+# Links listed, the busiest first.
+SHOWN_LINKS = 8
+
+
+def window(value: str) -> tuple[float, float]:
+    """A:B, two times in microseconds, as seconds."""
+    from collsyn.units import us_to_s
+
+    first, _, last = value.partition(":")
+    try:
+        begin, end = float(first), float(last)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not A:B, two times in microseconds") from None
+    if not (0 <= begin < end < math.inf):
+        raise click.BadParameter(f"{value!r} must rise from at least 0")
+    return us_to_s(begin), us_to_s(end)
+
+
+@click.command(
+    "simulate",
+    epilog=examples(
+        "collsyn simulate allgather.json --sizes 1K:1G",
+        "collsyn simulate allgather.json --topology collsyn-out/profile.yaml --show-ranks 0-7 --window 0:20",
+    ),
+)
+@click.argument("file", type=FILE)
+@topology_option(required=False)
+@sizes_options(default=None)
+@click.option("--show-ranks", type=ranks, metavar="RANKS", help="Draw when these ranks send what, like 0-7.")
+@click.option("--window", "window_s", type=window, metavar="A:B", help="Draw from A to B only, in microseconds.")
+@click.option("--plan", "with_plan", is_flag=True, help="Simulate the plan, too, above 64 ranks.")
+@json_option()
+def command(
+    file: Path,
+    topology: str | None,
+    size: int | None,
+    sizes: tuple[int, ...] | None,
+    show_ranks: tuple[int, ...] | None,
+    window_s: tuple[float, float] | None,
+    with_plan: bool,
+    as_json: bool,
+) -> None:
+    """Time a schedule or plan at its own size or others, on its own topology or another of equal wiring.
+
+    A schedule keeps the order of its messages on every link and starts each as early as it can.
+    Its plan (channels, flags, fair sharing of links) is simulated as well, and is the time to
+    expect on a machine. TOPO gives the costs, for example a measured profile.
+    """
+    from collsyn.check.recognise import read_any
+    from collsyn.model.schedule import Schedule
+    from collsyn.topology.resolve import load_topology
+
+    _, what = read_any(file)
+    costs = load_topology(topology) if topology is not None else None
+    asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule) else DEFAULT_SIZE)
+    drawing = show_ranks is not None or window_s is not None
+    if isinstance(what, Schedule):
+        timed, verify_s = _retimed(what, file, asked.size_bytes, costs)
+        documents = [_document(schedule, file, verify_s, with_plan) for schedule in timed]
+        drawings = [_drawing(schedule, show_ranks, window_s) for schedule in timed] if drawing else []
+    else:
+        if drawing:
+            raise click.UsageError("--show-ranks and --window draw schedules; a plan has no times of its own")
+        documents, drawings = _plan_documents(what, file, asked.size_bytes, costs), []
+    if as_json:
+        for document, drawn in zip(documents, drawings, strict=False):
+            document["timeline"] = drawn.splitlines()
+        emit_json(documents if asked.is_sweep else documents[0])
+        return
+    _show(documents)
+    for drawn in drawings:
+        text(drawn)
+
+
+def _retimed(
+    schedule: "Schedule", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
+) -> tuple[list["Schedule"], float]:
+    """The schedule, found right, at every size asked for (as it stands if none is), and the seconds of the check."""
+    import time
+
+    from collsyn.check.simulate import retime
+    from collsyn.check.verify import verify_schedule
+
+    begin = time.perf_counter()
+    verify_schedule(schedule).raise_if_bad(str(file))
+    verify_s = time.perf_counter() - begin
+    if not sizes and costs is None:
+        return [schedule], verify_s
+    return [retime(schedule, size_bytes, costs) for size_bytes in sizes or (schedule.size_bytes,)], verify_s
+
+
+def _document(schedule: "Schedule", file: Path, verify_s: float, with_plan: bool) -> dict[str, Any]:
+    from collsyn.check.simulate import utilisation
+    from collsyn.check.simulate_plan import simulate_plan
+    from collsyn.check.summary import summary
+    from collsyn.lower.lower import lower
+    from collsyn.portfolio.auto import MAX_PLAN_RANKS
+
+    plan_s = None
+    if with_plan or schedule.topology.num_ranks <= MAX_PLAN_RANKS:
+        plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    used = utilisation(schedule)
+    busiest = sorted(range(len(used)), key=lambda link: (-used[link], link))[:SHOWN_LINKS]
+    return {
+        **summary(schedule, plan_s, verify_s=verify_s, file=str(file)),
+        "mean_utilisation": float(used.mean()) if len(used) else 0.0,
+        "busiest_links": [
+            {"link": schedule.topology.link_name(link), "utilisation": float(used[link])} for link in busiest
+        ],
+    }
+
+
+def _plan_documents(plan: "Plan", file: Path, sizes: tuple[int, ...], costs: "Topology | None") -> list[dict[str, Any]]:
+    import time
+
+    from collsyn.check.simulate_plan import simulate_plan
+    from collsyn.check.summary import plan_summary
+    from collsyn.check.verify import verify_plan
+    from collsyn.errors import InputError
+
+    topology = costs if costs is not None else plan.topology
+    if topology is None:
+        raise InputError(f"{file}: is a plan that names no topology; give one with --topology")
+    begin = time.perf_counter()
+    verify_plan(plan).raise_if_bad(str(file))
+    verify_s = time.perf_counter() - begin
+    return [
+        plan_summary(
+            plan, topology, size_bytes, simulate_plan(plan, topology, size_bytes).finish_s, verify_s, str(file)
+        )
+        for size_bytes in sizes
+    ]
+
+
+def _drawing(schedule: "Schedule", show_ranks: tuple[int, ...] | None, window_s: tuple[float, float] | None) -> str:
+    from collsyn.check.simulate import timeline
+    from collsyn.errors import InputError
+
+    beyond = [rank for rank in show_ranks or () if rank >= schedule.topology.num_ranks]
+    if beyond:
+        raise InputError(
+            f"--show-ranks: rank {beyond[0]} is not there; expected 0 .. {schedule.topology.num_ranks - 1}"
+        )
+    return timeline(schedule, show_ranks, window_s)
+
+
+def _show(documents: list[dict[str, Any]]) -> None:
+    from collsyn.units import format_size
+
+    first = documents[0]
+    title = f"{first['collective']} on {first['topology']}, {first['num_ranks']} ranks, overhead {first['model']}"
+    keys = ("finish_us", "plan_us", "bound_us")
+    rows = [
+        (
+            format_size(document["size_bytes"]),
+            *(document[key] for key in keys),
+            None if document["gap"] is None else f"{100 * document['gap']:.1f}%",
+            document["algbw_gb_s"],
+            document["busbw_gb_s"],
+        )
+        for document in documents
+    ]
+    table(title, ("size", "schedule us", "plan us", "bound us", "gap", "algbw GB/s", "busbw GB/s"), rows)
+    if len(documents) == 1 and "busiest_links" in first:
+        links = [(entry["link"], f"{100 * entry['utilisation']:.1f}%") for entry in first["busiest_links"]]
+        mean = f"Busiest links (all links: {100 * first['mean_utilisation']:.1f}%)"
+        table(mean, ("link", "in use"), links)
