@@ -10,7 +10,7 @@ import numpy as np
 from collsyn.files import digest, write_atomic
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology import Cut, Topology
-from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, parse_size, rounded, s_to_us, us_to_s
+from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, rounded, s_to_us, us_to_s
 
 SCHEMA = "collsyn-topology/1"
 MAX_VERTICES = 1 << 20
@@ -85,7 +85,7 @@ def topology_from_fields(fields: Fields) -> Topology:
     reduce_gb_s = fields.numbers("reduce_gb_s", default=[])
     if len(reduce_gb_s) not in (0, num_ranks) or (reduce_gb_s < 0).any():
         fields.fail("reduce_gb_s", f"needs one rate of at least 0 for each of the {num_ranks} ranks (0: free)")
-    piece = fields.raw("min_piece", default=1)
+    min_piece_bytes = fields.size_bytes("min_piece", default=1)
     boxes = _vertex_lists(fields, "boxes", ids)
     symmetries = _vertex_lists(fields, "symmetries", ids)
     for index, permutation in enumerate(symmetries):
@@ -107,7 +107,7 @@ def topology_from_fields(fields: Fields) -> Topology:
         multicast=np.array([False] * num_ranks + [s["multicast"] for s in switches]),
         reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
         reduce_s_per_byte=reduce_s,
-        min_piece_bytes=parse_size(piece),
+        min_piece_bytes=min_piece_bytes,
         boxes=boxes,
         symmetries=symmetries,
         cuts=tuple(cuts),

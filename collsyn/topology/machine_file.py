@@ -8,7 +8,7 @@ from pathlib import Path
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology_file import read_link_costs
 from collsyn.topology.machine import End, Instance, LinkClass, Machine, Part, Switch, Wires
-from collsyn.units import parse_size, us_to_s
+from collsyn.units import us_to_s
 
 SCHEMA = "collsyn-machine/1"
 MAX_GPUS = 4096
@@ -55,7 +55,10 @@ def _instance(fields: Fields, options: dict[str, str], itself: Instance | None) 
         fabrics = tuple(_fabric(entry, gpus, links, box) for entry in fields.each("fabric", default=[]))
     else:
         fabrics = itself.fabrics
-    piece = parse_size(fields.raw("min_piece", default=1 if itself is None else itself.min_piece_bytes))
+    for link in (wires.link for part in (box, *fabrics) for wires in part.wires):
+        if link not in links:
+            fields.fail("links", f"lacks the class {link!r}, which wires of the machine name")
+    piece = fields.size_bytes("min_piece", default=1 if itself is None else itself.min_piece_bytes)
     return Instance(options, gpus, links, piece, box, fabrics)
 
 

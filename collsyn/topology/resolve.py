@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from collsyn.errors import InputError
 from collsyn.model import profile, topology_file
 from collsyn.model.fields import load_document
 from collsyn.model.topology import Topology
@@ -20,6 +21,8 @@ def load_topology(text: str) -> Topology:
     Raises InputError that begins with the text or the file's name. A text that begins with a preset's name is a preset;
     otherwise an existing file, or what looks like a path, is one.
     """
+    if not text.strip() or not text.isprintable():
+        raise InputError(f"topology {text!r} is neither a preset nor a file")
     if not is_preset(text) and _is_path(text):
         return read_topology_file(text)
     return preset_topology(text)

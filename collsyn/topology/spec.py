@@ -93,8 +93,6 @@ def preset_name(text: str) -> str:
 def parse_spec(text: str) -> Spec:
     """The parts of a preset's text; raises InputError for text of another shape."""
     text = text.strip()
-    if not text or not text.isprintable():
-        raise InputError(f"topology {text!r} is neither a preset nor a file")
     head, at, tail = text.partition("@")
     name, colon, dims = head.partition(":")
     if colon and not re.fullmatch(r"\d{1,9}(x\d{1,9})*", dims, re.ASCII):
