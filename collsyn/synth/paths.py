@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from collsyn.errors import Infeasible
-from collsyn.model.arrays import Rows
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import COPY, REDUCE, Schedule
 from collsyn.synth.baseline import hops_of
 from collsyn.synth.problem import REVERSED, Options, Problem, provenance, turned
-from collsyn.synth.timing import Sends, settled
-from collsyn.synth.transform import by_composition, by_reversal, relays_begin_with_copy
+from collsyn.synth.timing import Sends
+from collsyn.synth.transform import by_composition, by_reversal
 from collsyn.topology.hops import Hops, chains
 
 Chain = tuple[int, ...]
@@ -55,11 +54,10 @@ class Paths:
             return by_reversal(problem, self._solve)
         collective, table = problem.collective(), hops_of(problem.topology)
         steps = _reducing(problem, collective) if problem.reduces else _spreading(problem, collective, table)
-        sends = Sends(Rows(table.routes.ptr, table.routes.data))
+        sends = Sends(table.routes)
         for step in sorted(steps):
             sends.add([step.chunk], int(table.src[step.hop]), int(table.dst[step.hop]), step.hop, step.op)
-        schedule = settled(sends.timed(collective, problem.topology, problem.size_bytes))
-        return relays_begin_with_copy(schedule) if problem.reduces else schedule
+        return sends.timed(collective, problem.topology, problem.size_bytes)
 
 
 class _Ways:

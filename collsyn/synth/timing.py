@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, VALUE, Messages, RouteCosts, Schedule
+from collsyn.model.schedule import COPY, REDUCE, VALUE, Messages, RouteCosts, Schedule, column_dtypes
 from collsyn.model.topology import Topology
 
 _COLUMNS = ("chunk", "src", "dst", "route", "rate", "op", "batch", "src_slot", "dst_slot")
@@ -74,7 +74,8 @@ def in_order(
     `columns` are those of Schedule without the starts; rows of one batch follow each other. Rows whose `fixed_s` is a
     number (not NaN) keep that start.
     """
-    full = {name: np.asarray(columns.get(name, _default(name, columns))) for name in _COLUMNS}
+    types = column_dtypes()
+    full = {name: np.asarray(columns.get(name, _default(name, columns)), dtype=types[name]) for name in _COLUMNS}
     start_s = earliest_starts(collective, topology, size_bytes, routes, full, fixed_s)
     used = np.unique(full["route"])
     new_id = np.zeros(len(routes), dtype=np.int32)
@@ -135,22 +136,6 @@ def earliest_starts(
         _flows_per_link(topology, routes, route, rate),
     )
     return np.asarray(start)[message]
-
-
-def settled(schedule: Schedule) -> Schedule:
-    """The schedule with its messages taken in the order of their starts, as often as that makes it finish sooner.
-
-    For orders that were only guessed: a message that has to wait no longer holds up those that could go before it.
-    """
-    while True:
-        columns = by_start(schedule)
-        del columns["start_s"]
-        again = in_order(
-            schedule.collective, schedule.topology, schedule.size_bytes, schedule.routes, columns, schedule.provenance
-        )
-        if again.finish_s >= schedule.finish_s * (1 - 1e-9):
-            return schedule
-        schedule = again
 
 
 def by_start(schedule: Schedule) -> dict[str, npt.NDArray[Any]]:

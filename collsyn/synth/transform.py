@@ -1,14 +1,13 @@
 """New schedules from old: reversed in time, one after another, and without sends that nobody needs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from collsyn.model.arrays import F64, I64, Bools, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, RouteCosts, Schedule
+from collsyn.model.schedule import REDUCE, RouteCosts, Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.problem import Problem
 from collsyn.synth.timing import by_start, in_order, message_of_rows
@@ -52,8 +51,7 @@ def reverse(schedule: Schedule, collective: Collective, topology: Topology | Non
     columns["batch"] = message[order]
     exact = not (collective.reduces and topology.reduce_s_per_byte.any()) and _mirrors_exactly(schedule)
     fixed_s = columns["start_s"] if exact else None
-    result = in_order(collective, topology, schedule.size_bytes, routes, columns, schedule.provenance, fixed_s)
-    return relays_begin_with_copy(result) if collective.reduces else result
+    return in_order(collective, topology, schedule.size_bytes, routes, columns, schedule.provenance, fixed_s)
 
 
 def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedule:
@@ -74,13 +72,14 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     behind = columns.pop("start_s")
     behind[first.num_sends :] += first.finish_s
-    kept = np.arange(len(behind)) < first.num_sends
-    candidates = (np.where(kept, behind, np.nan), behind)
-    overlapped, with_barrier = (
+    kept = np.where(np.arange(len(behind)) < first.num_sends, behind, np.nan)
+    # A reversed phase ends late everywhere, so it is moved forward too; list scheduling shares links more cautiously
+    # than the phases may have done, so that keeping the first phase, or both, can still be better.
+    candidates = [
         in_order(collective, first.topology, first.size_bytes, routes, columns, first.provenance, fixed_s)
-        for fixed_s in candidates
-    )
-    return min(overlapped, with_barrier, key=lambda schedule: schedule.finish_s)
+        for fixed_s in (None, kept, behind)
+    ]
+    return min(candidates, key=lambda schedule: schedule.finish_s)
 
 
 def useful(schedule: Schedule) -> Schedule:
@@ -143,17 +142,3 @@ def _mirrors_exactly(schedule: Schedule) -> bool:
     np.maximum.at(high, links, values)
     seen = np.unique(links)
     return bool(np.allclose(low[seen], high[seen], rtol=1e-12, atol=0))
-
-
-def relays_begin_with_copy(schedule: Schedule) -> Schedule:
-    """At a rank without a part of its own the first partial sum is copied, there being nothing to add it to."""
-    contributes = _in_sets(schedule.collective, schedule.collective.pre, schedule.chunk, schedule.dst)
-    if contributes.all():
-        return schedule
-    done_s = schedule.messages.done_s[message_of_rows(schedule.messages)]
-    order = np.lexsort((np.arange(schedule.num_sends), done_s))
-    _, first = np.unique(_pair_keys(schedule, schedule.dst)[order], return_index=True)
-    op = np.array(schedule.op)
-    leads = order[first]
-    op[leads[~contributes[leads]]] = COPY
-    return replace(schedule, op=op)

@@ -1,0 +1,181 @@
+"""The portfolio: every method that serves a problem is run, judged and simulated, and the best schedule is kept."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collsyn.bounds import chunk_bound, fluid_bound
+from collsyn.check.simulate_plan import simulate_plan
+from collsyn.check.verify import verify_schedule
+from collsyn.errors import CollsynError, Infeasible, InputError
+from collsyn.lower.lower import lower
+from collsyn.model.bound import Bound
+from collsyn.model.schedule import Schedule
+from collsyn.synth.problem import Options, Problem, Synthesizer
+from collsyn.synth.table import METHODS, method
+from collsyn.topology.properties import require_connected
+
+# Seconds after which no further method is begun, where no other limit is given.
+TIME_LIMIT_S = 30.0
+# Plans of more ranks are lowered and simulated only on request.
+MAX_PLAN_RANKS = 64
+# A plan pipelines what its schedule moves whole, but no plan makes up for a schedule this many times slower.
+CONTENDING = 4.0
+
+INTERRUPTED = "interrupted"
+OUT_OF_TIME = "not begun within the time limit"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What became of one method: a verified schedule with its bounds, or the reason why there is none.
+
+    `plan_s` is the finish of the simulated plan (None where it was not lowered); `synthesis_s` and `verify_s` are the
+    seconds that were spent.
+    """
+
+    method: str
+    schedule: Schedule | None = None
+    refused: str | None = None
+    plan_s: float | None = None
+    synthesis_s: float = 0.0
+    verify_s: float = 0.0
+
+    @property
+    def finish_s(self) -> float:
+        """When the schedule is done under the time model; infinite without one."""
+        return float("inf") if self.schedule is None else self.schedule.finish_s
+
+    @property
+    def gap(self) -> float | None:
+        """How far the finish lies over the fluid bound, as a share of it (None without a bound above 0)."""
+        bound = next((b for b in self.schedule.bounds if b.scope == "fluid"), None) if self.schedule else None
+        return None if bound is None or bound.time_s <= 0 else self.finish_s / bound.time_s - 1
+
+
+def best(
+    problem: Problem, options: Options, methods: Sequence[str] | None = None, plans: bool | None = None
+) -> list[Candidate]:
+    """Run methods (all by default) on a problem; their candidates, best first, those without a schedule last.
+
+    Candidates are ranked by the finish of their plans if every contender can be lowered, else by their own. `plans` says
+    whether to lower at all (None: up to MAX_PLAN_RANKS ranks). No method is begun after the time limit of the options
+    (TIME_LIMIT_S by default), and an interruption from the keyboard ends the search: what was found until then counts,
+    the other methods are marked INTERRUPTED. Without a time limit in the options the result is the same every time,
+    unless the default one was met. Raises Infeasible for a topology that is not connected.
+    """
+    require_connected(problem.topology)
+    run = _Run(problem, options, list(METHODS) if methods is None else list(methods))
+    found = run.candidates()
+    if plans or (plans is None and problem.topology.num_ranks <= MAX_PLAN_RANKS):
+        found = run.with_plans(found)
+    return sorted(found, key=_ranking(found))
+
+
+def best_schedule(problem: Problem, options: Options, name: str = "auto", plans: bool | None = None) -> Schedule:
+    """The verified schedule of one method, or of the best of all (`auto`); raises the reason where there is none."""
+    return chosen(best(problem, options, None if name == "auto" else [name], plans)).schedule  # type: ignore[return-value]
+
+
+def chosen(candidates: Sequence[Candidate]) -> Candidate:
+    """The first candidate, which has a schedule; raises InputError, Infeasible or KeyboardInterrupt where none has."""
+    first = candidates[0]
+    if first.schedule is not None:
+        return first
+    if any(candidate.refused == INTERRUPTED for candidate in candidates):
+        raise KeyboardInterrupt
+    if len(candidates) == 1:
+        raise InputError(f"method {first.method}: {first.refused}")
+    reasons = "; ".join(f"{candidate.method}: {candidate.refused}" for candidate in candidates)
+    raise Infeasible(f"no method serves this problem ({reasons})")
+
+
+class _Run:
+    """One pass over the methods."""
+
+    def __init__(self, problem: Problem, options: Options, names: list[str]) -> None:
+        self.problem, self.options, self.names = problem, options, names
+        self.begin_s = time.monotonic()
+        self.limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
+        self.interrupted = False
+        self._fluid: Bound | None = None
+
+    def left_s(self) -> float:
+        """Seconds until the limit."""
+        return self.begin_s + self.limit_s - time.monotonic()
+
+    def candidates(self) -> list[Candidate]:
+        """One candidate a method, in the order given."""
+        found: list[Candidate] = []
+        for index, name in enumerate(self.names):
+            self._report(index, found)
+            if self.interrupted or (found and self.left_s() <= 0):
+                found.append(Candidate(name, refused=INTERRUPTED if self.interrupted else OUT_OF_TIME))
+                continue
+            try:
+                found.append(self._candidate(name))
+            except KeyboardInterrupt:
+                self.interrupted = True
+                found.append(Candidate(name, refused=INTERRUPTED))
+        return found
+
+    def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The candidates with the times of their plans, as far as they contend, can be lowered and time allows."""
+        limit = CONTENDING * min((candidate.finish_s for candidate in candidates), default=0.0)
+        result: list[Candidate] = []
+        for candidate in sorted(candidates, key=lambda each: each.finish_s):
+            lowered = candidate
+            if candidate.schedule is not None and candidate.finish_s <= limit and not self.interrupted:
+                try:
+                    lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
+                except KeyboardInterrupt:
+                    self.interrupted = True
+                except CollsynError:
+                    pass  # a schedule that cannot be lowered is ranked by its finish, like all others then
+            result.append(lowered)
+        return result
+
+    def _candidate(self, name: str) -> Candidate:
+        synthesizer = method(name)
+        reason = synthesizer.accepts(self.problem)
+        if reason is not None:
+            return Candidate(name, refused=reason)
+        try:
+            begin_s = time.monotonic()
+            schedule = synthesizer.synthesize(self.problem, self._options())
+            made_s = time.monotonic()
+            schedule = schedule.with_notes(bounds=self._bounds(schedule))
+            bounded_s = time.monotonic()
+            verify_schedule(schedule).raise_if_bad()
+        except CollsynError as error:
+            if len(self.names) == 1:
+                raise
+            return Candidate(name, refused=str(error))
+        return Candidate(name, schedule, synthesis_s=made_s - begin_s, verify_s=time.monotonic() - bounded_s)
+
+    def _options(self) -> Options:
+        """What a method may use: the time that is left, if a limit was given at all."""
+        if self.options.time_limit_s is None:
+            return replace(self.options, progress=None)
+        return replace(self.options, time_limit_s=max(self.left_s(), 1e-3), progress=None)
+
+    def _bounds(self, schedule: Schedule) -> list[Bound]:
+        collective, topology, size_bytes = schedule.collective, schedule.topology, schedule.size_bytes
+        if self._fluid is None:
+            self._fluid = fluid_bound(collective, topology, size_bytes)
+        return [self._fluid, chunk_bound(collective, topology, size_bytes, batched=bool((schedule.batch >= 0).any()))]
+
+    def _report(self, index: int, found: list[Candidate]) -> None:
+        if self.options.progress is None:
+            return
+        leader = min(found, key=lambda candidate: candidate.finish_s, default=None)
+        detail = ""
+        if leader is not None and leader.schedule is not None:
+            gap = "" if leader.gap is None else f", {leader.gap:.1%} over the bound"
+            detail = f"best so far {leader.method}: {leader.finish_s * 1e6:.1f} us{gap}"
+        self.options.progress(index / len(self.names), detail)
+
+
+def _plan_s(schedule: Schedule) -> float:
+    plan = lower(schedule)
+    return simulate_plan(plan, schedule.topology, schedule.size_bytes).finish_s

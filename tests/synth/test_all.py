@@ -1,0 +1,122 @@
+"""What holds for every method of the table, on the zoo and on random topologies; its row has a new method tested here."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from collsyn.bounds import chunk_bound, fluid_bound
+from collsyn.check.verify import verify_schedule
+from collsyn.model.schedule import Schedule
+from collsyn.model.schedule_file import schedule_text
+from collsyn.synth.problem import Options, Problem
+from collsyn.synth.table import METHODS, method
+from tests.support.mutate import check_mutants
+from tests.support.problems import all_problems, grouped_problems, random_problems
+from tests.support.topologies import ZOO, zoo
+
+PROBLEMS = {
+    "one chunk": lambda topology: all_problems(topology, chunks=1),
+    "three chunks": lambda topology: all_problems(topology, chunks=3),
+    "chunks of its choice, small": lambda topology: all_problems(topology, size_bytes=1000),
+    "groups and counts": grouped_problems,
+}
+
+
+def solve(name: str, problem: Problem, seed: int = 0) -> Schedule | None:
+    """The method's schedule, verified and no faster than the bounds; None where it does not serve the problem."""
+    if method(name).accepts(problem) is not None:
+        return None
+    schedule = method(name).synthesize(problem, Options(seed=seed))
+    assert (schedule.topology, schedule.size_bytes) == (problem.topology, problem.size_bytes)
+    assert schedule.collective.spec == problem.collective(schedule.collective.chunks_per_rank).spec
+    if problem.chunks_per_rank is not None:
+        assert schedule.collective.chunks_per_rank == problem.chunks_per_rank
+    verify_schedule(schedule).raise_if_bad()
+    fluid = fluid_bound(schedule.collective, problem.topology, problem.size_bytes)
+    assert schedule.finish_s >= fluid.time_s * (1 - 1e-9)
+    batched = bool((schedule.batch >= 0).any())
+    whole = chunk_bound(schedule.collective, problem.topology, problem.size_bytes, batched)
+    assert schedule.finish_s >= whole.time_s * (1 - 1e-9)
+    return schedule
+
+
+@pytest.mark.parametrize("topology", ZOO)
+@pytest.mark.parametrize("kind_of_problem", PROBLEMS)
+@pytest.mark.parametrize("name", METHODS)
+def test_schedules_are_right(name: str, kind_of_problem: str, topology: str) -> None:
+    for problem in PROBLEMS[kind_of_problem](zoo(topology)):
+        schedule = solve(name, problem)
+        if schedule is not None:
+            assert schedule.provenance["method"] == name
+            assert schedule.provenance["seed"] == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(problem=random_problems())
+def test_schedules_of_random_problems_are_right(name: str, problem: Problem) -> None:
+    solve(name, problem, seed=3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(problem=random_problems())
+@settings(max_examples=8)
+def test_same_seed_same_bytes(name: str, problem: Problem) -> None:
+    first, again = solve(name, problem, seed=7), solve(name, replace(problem), seed=7)
+    assert (first is None) == (again is None)
+    if first is not None and again is not None:
+        assert schedule_text(first) == schedule_text(again)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(problem=random_problems(max_ranks=4))
+@settings(max_examples=8)
+def test_doubling_all_bandwidths_halves_the_byte_time(name: str, problem: Problem) -> None:
+    nothing = problem.topology.alpha_s * 0
+    topology = replace(problem.topology, alpha_s=nothing, overhead_s=nothing)
+    twice = replace(topology, beta_s_per_byte=topology.beta_s_per_byte / 2)
+    slow, fast = solve(name, replace(problem, topology=topology)), solve(name, replace(problem, topology=twice))
+    assert (slow is None) == (fast is None)
+    if slow is not None and fast is not None:
+        assert fast.finish_s == pytest.approx(slow.finish_s / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("topology", ["line", "two boxes", "star", "occupying ring"])
+def test_mutants_of_its_schedules_are_rejected(name: str, topology: str) -> None:
+    wrong = 0
+    for problem in all_problems(zoo(topology), chunks=1):
+        schedule = solve(name, problem)
+        if schedule is not None and schedule.num_sends:
+            wrong += sum(check_mutants(schedule, seed=0, per_kind=1).values())
+    assert wrong or all(method(name).accepts(problem) for problem in all_problems(zoo(topology), chunks=1))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_single_rank_has_nothing_to_do(name: str) -> None:
+    from tests.support.topologies import build
+
+    for problem in all_problems(build(1, [])):
+        schedule = solve(name, problem)
+        assert schedule is None or schedule.num_sends == 0
+
+
+def test_every_collective_is_served_everywhere() -> None:
+    for topology in ZOO:
+        for problem in all_problems(zoo(topology)):
+            assert method("paths").accepts(problem) is None
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_reasons_complete_the_sentence(name: str) -> None:
+    reasons = {method(name).accepts(problem) for topology in ZOO for problem in all_problems(zoo(topology))}
+    for reason in reasons - {None}:
+        assert reason == reason.strip() and not reason.endswith(".") and reason[0].islower()
+
+
+def test_times_are_finite_and_start_at_zero() -> None:
+    for name in METHODS:
+        schedule = solve(name, Problem("allgather", zoo("star"), 1 << 20))
+        if schedule is not None:
+            assert np.isfinite(schedule.start_s).all() and schedule.start_s.min() == 0
