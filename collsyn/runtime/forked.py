@@ -20,7 +20,7 @@ class ForkedJob:
     def __init__(self, target: str, arguments: Mapping[str, Any], num_ranks: int, limit_s: float) -> None:
         self.fds: list[int] = []
         self._pids: list[int | None] = []
-        self._failures: dict[int, str] = {}
+        self._ended: dict[int, str] = {}
         ends = socket_pairs(num_ranks)
         pipes = [os.pipe() for _ in range(num_ranks)]
         # What is buffered here must not be printed once more by every child.
@@ -35,25 +35,27 @@ class ForkedJob:
                 self._pids.append(pid)
         finally:
             self.fds = [read for read, _ in pipes]
+            for read in self.fds:
+                os.set_blocking(read, False)
             for _, write in pipes:
                 os.close(write)
             for sockets in ends:
                 for end in sockets:
                     end.close()
 
-    def failures(self) -> dict[int, str]:
-        """What the system says of ranks that ended in any way but well."""
+    def ended(self) -> dict[int, str]:
+        """How those ranks ended that have."""
         for rank, pid in enumerate(self._pids):
             if pid is not None:
                 self._reap(rank, pid, os.WNOHANG)
-        return self._failures
+        return self._ended
 
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """Forked ranks tell nothing that this process does not know."""
 
     def is_running(self) -> bool:
         """Whether a child is left."""
-        self.failures()
+        self.ended()
         return any(pid is not None for pid in self._pids)
 
     def kill(self) -> None:
@@ -80,15 +82,13 @@ class ForkedJob:
         if not ended:
             return
         self._pids[rank] = None
-        code = os.waitstatus_to_exitcode(status)
-        if code:
-            self._failures[rank] = exit_text(code)
+        self._ended[rank] = exit_text(os.waitstatus_to_exitcode(status))
 
 
 def exit_text(code: int) -> str:
     """How a process ended, by its exit code or (negative) signal."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"ended with exit code {code}" if code else "ended without a result"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:

@@ -32,8 +32,8 @@ class RankJob(Protocol):
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """Take what a rank tells about its process."""
 
-    def failures(self) -> dict[int, str]:
-        """What the system says of ranks (-1: of the job as a whole) that ended in any way but well."""
+    def ended(self) -> dict[int, str]:
+        """How ranks ended that are known to have ended (-1: the job as a whole, if not well)."""
 
     def is_running(self) -> bool:
         """Whether any process of the job is left."""
@@ -106,13 +106,14 @@ class _Collector:
         failed_at: float | None = None
         while len(self._results) < len(self._received):
             # The job's state first: what its processes sent before they ended is read after that.
-            running, failures = self._job.is_running(), self._job.failures()
+            running, ended = self._job.is_running(), self._job.ended()
             self._receive()
+            lost = {rank: text for rank, text in ended.items() if rank not in self._results}
             now = time.monotonic()
-            if self._errors or failures or not running:
+            if self._errors or lost or not running:
                 failed_at = failed_at or now
                 if not running or now - failed_at > _LAST_WORDS_S or len(self._errors) == len(self._received):
-                    raise self._error(failures)
+                    raise self._error(lost)
             elif now > end:
                 raise DeviceError(self._late())
         while self._job.is_running() and time.monotonic() < end:
@@ -122,11 +123,8 @@ class _Collector:
     def _receive(self) -> None:
         for fd, _ in self._poll.poll(_POLL_S * 1e3):
             rank = self._rank_of[fd]
-            data = _read(fd)
-            if data is None:
+            if not _read_all(fd, self._received[rank]):
                 self._poll.unregister(fd)
-                continue
-            self._received[rank] += data
             for message in messages_in(self._received[rank]):
                 if "result" in message:
                     self._results[rank] = message["result"]
@@ -138,19 +136,17 @@ class _Collector:
                 else:
                     self._job.note(rank, message)
 
-    def _error(self, failures: Mapping[int, str]) -> CollsynError:
+    def _error(self, lost: Mapping[int, str]) -> CollsynError:
         """What to raise: a rank's own error before a lost rank before what others say about it."""
         own = [(rank, message) for rank, message in self._errors if not message["by_peer"]]
-        lost = {rank: text for rank, text in failures.items() if rank not in dict(self._errors)}
-        lost_ranks = {rank: text for rank, text in lost.items() if rank >= 0}
+        silent = [rank for rank in lost if rank >= 0 and rank not in dict(self._errors)]
         if own:
             return _as_error(*own[0])
-        if lost_ranks:
-            rank, text = next(iter(lost_ranks.items()))
-            return DeviceError(f"rank {rank} {text}")
+        if silent:
+            return DeviceError(f"rank {silent[0]} {lost[silent[0]]}")
         if self._errors:
             return _as_error(*self._errors[0])
-        return DeviceError(next(iter(lost.values()), "the ranks ended without a result"))
+        return DeviceError(lost.get(-1, "the ranks ended without a result"))
 
     def _late(self) -> str:
         missing = [str(rank) for rank in range(len(self._received)) if rank not in self._results]
@@ -158,12 +154,14 @@ class _Collector:
         return f"not over after {self._timeout_s:g} s: no result of rank{'s' if len(missing) > 1 else ''} {some}"
 
 
-def _read(fd: int) -> bytes | None:
-    """What there is to read, None at the end."""
+def _read_all(fd: int, into: bytearray) -> bool:
+    """Add what there is to read from a non-blocking descriptor; whether more may come."""
     try:
-        return os.read(fd, 1 << 16) or None
+        while data := os.read(fd, 1 << 16):
+            into += data
     except BlockingIOError:
-        return b""
+        return True
+    return False
 
 
 def _as_error(rank: int, message: Mapping[str, Any]) -> CollsynError:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,7 @@ class MpiJob:
         # Ranks must find what this process can import, an uninstalled tree and the caller's own modules included.
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._folder = Path(tempfile.mkdtemp(prefix="collsyn-job-"))
-        self._pids: list[int] = []
+        self._ranks: dict[int, int] = {}
         self._files: set[str] = set()
         self.fds: list[int] = []
         try:
@@ -59,16 +60,20 @@ class MpiJob:
             self._remove()
             raise DeviceError(f"{self._name} cannot be started: {error.strerror}") from None
 
-    def failures(self) -> dict[int, str]:
-        """What the launcher ended with, under the key -1, unless all went well."""
+    def ended(self) -> dict[int, str]:
+        """The rank that the launcher says was lost, or what it ended with (-1); nothing if all went well."""
         code = self._process.poll()
         if not code:
             return {}
+        for number in re.findall(r"\d+", self._output()):
+            # MPI launchers print the process that ended first.
+            if int(number) in self._ranks:
+                return {self._ranks[int(number)]: f"(process {number}) was lost: {self._name} {exit_text(code)}"}
         return {-1: f"{self._name} {exit_text(code)}: {self._last_words()}"}
 
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """A rank's process, and files that its MPI would leave behind if it were killed."""
-        self._pids.append(message["pid"])
+        self._ranks[message["pid"]] = rank
         self._files.update(message["files"])
 
     def is_running(self) -> bool:
@@ -83,7 +88,7 @@ class MpiJob:
                 self._process.wait(_TERMINATE_S)
             self._process.kill()
             self._process.wait()
-        for pid in self._pids:
+        for pid in self._ranks:
             # Ranks are in sessions of their own; one that is left by now has lost its launcher.
             if _is_worker(pid, self._folder):
                 with contextlib.suppress(ProcessLookupError):

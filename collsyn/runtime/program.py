@@ -87,8 +87,11 @@ def peers_of(bound: BoundPlan, rank: int) -> list[int]:
 def make_program(
     bound: BoundPlan, rank: int, segments: Mapping[int, Segment], bells: Sequence[int], width: int
 ) -> Program:
-    """Resolve the rank's instructions, all of whose places must be in range; `segments` of the peers it touches, `bells` the control blocks of all ranks,
-    `width` the bytes of an element. Linear in the instructions."""
+    """Resolve the rank's instructions, all of whose places must be in range.
+
+    `segments` are those of the peers that it touches, `bells` the addresses of all ranks' control blocks, `width` the
+    bytes of an element. Linear in the instructions.
+    """
     rows, end = _rows_of(bound, rank)
     c = {key: values[rows] for key, values in bound.columns.items()}
     base = np.zeros((bound.plan.num_ranks, len(Buffer)), dtype=np.uint64)
@@ -99,9 +102,9 @@ def make_program(
     op = c["op"]
     records = np.zeros(len(rows), dtype=RECORD)
     records["kind"] = _KIND_OF_OP[op]
-    for which, used, owner in operands(bound):
+    for which, used, owners in operands(bound):
         buffer = np.where(used, bound.columns[f"{which}_buffer"], 0)[rows]
-        address = base[owner[rows], buffer] + c[f"{which}_offset"].astype(np.uint64)
+        address = base[owners[rows], buffer] + c[f"{which}_offset"].astype(np.uint64)
         records[which] = np.where(used[rows], address, 0)
     reduces = records["kind"] == REDUCE
     records["count"] = np.where(reduces, c["length"] // width, c["length"])
