@@ -130,7 +130,17 @@ def write_profile(profile: Profile, path: str | Path) -> None:
 
 def profile_text(profile: Profile) -> str:
     """The YAML text of a profile, one link a line."""
-    head: dict[str, Any] = {
+    lines = []
+    for key, value in profile_document(profile).items():
+        listed = key in ("ports", "links")
+        lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)] if listed else [f"{key}: {flow(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def profile_document(profile: Profile) -> dict[str, Any]:
+    """The profile as plain values, in the units of files."""
+    ports = [_bandwidth_document(port) for port in profile.ports]
+    return {
         "schema": SCHEMA,
         "name": profile.name,
         "backend": profile.backend,
@@ -138,11 +148,9 @@ def profile_text(profile: Profile) -> str:
         "reduce_gb_s": rounded(beta_to_gb_s(profile.reduce_s_per_byte)) if profile.reduce_s_per_byte else 0,
         "method": dict(profile.method),
         "facts": dict(profile.facts),
+        **({"ports": ports} if ports else {}),
+        "links": [_link_document(link) for link in profile.links],
     }
-    lines = [f"{key}: {flow(value)}" for key, value in head.items()]
-    if profile.ports:
-        lines += ["ports:", *(f"  - {flow(_bandwidth_document(port))}" for port in profile.ports)]
-    return "\n".join([*lines, "links:", *(f"  - {flow(_link_document(link))}" for link in profile.links)]) + "\n"
 
 
 def profile_from_fields(fields: Fields) -> Profile:

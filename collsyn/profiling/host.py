@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from collsyn import __version__
-from collsyn.model.profile import Estimate, LinkFit, Profile
-from collsyn.profiling.fit import Line, fit_line, fit_overhead
-from collsyn.profiling.measure import FLAG, LOAD, MESSAGE, REDUCE, STREAM
+from collsyn.model.profile import LinkFit, Profile
+from collsyn.profiling.fit import fit_line, fit_overhead
+from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
 from collsyn.runtime.launch import launch
 from collsyn.runtime.native_loader import native_library
 
@@ -21,8 +21,6 @@ from collsyn.runtime.native_loader import native_library
 _MOST_STEPS = 20_000
 _FEWEST_REPEATS = 5
 LIMIT_S = 600.0
-
-Samples = Mapping[tuple[str, int, int], Mapping[int, Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def profile_host(
     `on_progress` is called with the share that is done, 0 .. 1. Raises DeviceError where ranks cannot run, and
     VerificationError where bytes arrive changed. Takes some seconds for 4 ranks, growing with the square of the ranks.
     """
-    steps = num_ranks * (num_ranks - 1) * (len(effort.sizes) + 2)
+    steps = num_ranks * (num_ranks - 1) * (len(effort.sizes) + 1)
     repeats = max(_FEWEST_REPEATS, min(effort.repeats, _MOST_STEPS // max(steps, 1)))
     arguments = {
         "sizes": list(effort.sizes),
@@ -91,15 +89,16 @@ def fit_profile(
     facts: Mapping[str, Any],
 ) -> Profile:
     """The profile of what `measure` returned on every rank."""
-    samples, by_rank = _sorted_out(found)
-    pairs = sorted((src, dst) for kind, src, dst in samples if kind == MESSAGE)
+    times = {(kind, src, dst, size): seconds for one in found for kind, src, dst, size, seconds in one if src >= 0}
+    pairs = sorted({(src, dst) for kind, src, dst, _ in times if kind == MESSAGE})
+    port = _of_slowest(found, LOAD)
     return Profile(
         name=name,
         backend="host",
         num_ranks=num_ranks,
-        links=tuple(_fit_link(samples, src, dst, seed) for src, dst in pairs),
-        ports=tuple(_fit_port(by_rank[LOAD, rank], num_ranks, seed) for rank in range(num_ranks) if num_ranks > 1),
-        reduce_s_per_byte=_fit_reduction([by_rank[REDUCE, rank] for rank in range(num_ranks)], seed),
+        links=tuple(_fit_link(times, src, dst, seed) for src, dst in pairs),
+        ports=(fit_line({size * (num_ranks - 1): t for size, t in port.items()}, seed).beta_s_per_byte,) * num_ranks,
+        reduce_s_per_byte=fit_line(_of_slowest(found, REDUCE), seed).beta_s_per_byte.value,
         method=method,
         facts=facts,
     )
@@ -116,29 +115,20 @@ def machine_facts() -> dict[str, Any]:
     return facts
 
 
-def _sorted_out(found: Sequence[Sequence[Sequence[Any]]]) -> tuple[Samples, dict[tuple[str, int], dict[int, Any]]]:
-    """Times by (kind, src, dst) and size, and those that every rank took by (kind, rank) and size."""
-    samples: dict[tuple[str, int, int], dict[int, Any]] = defaultdict(dict)
-    by_rank: dict[tuple[str, int], dict[int, Any]] = defaultdict(dict)
-    for rank, entries in enumerate(found):
-        for kind, src, dst, size, seconds in entries:
-            if kind in (LOAD, REDUCE):
-                by_rank[kind, rank][size] = seconds
-            elif rank == src:
-                samples[kind, src, dst][size] = seconds
-    return samples, by_rank
+def _of_slowest(found: Sequence[Sequence[Sequence[Any]]], wanted: str) -> dict[int, list[float]]:
+    """By size, the times of what all ranks did at once: in each repeat those of the rank that was last."""
+    by_size: dict[int, list[Sequence[float]]] = defaultdict(list)
+    for one in found:
+        for kind, _, _, size, seconds in one:
+            if kind == wanted:
+                by_size[size].append(seconds)
+    return {size: np.max(ranks, axis=0).tolist() for size, ranks in by_size.items()}
 
 
-def _fit_link(samples: Samples, src: int, dst: int, seed: int) -> LinkFit:
-    """A message's time is that of the round trip less half of a round trip of flags: what its answer took."""
-    (flags,) = samples[FLAG, src, dst].values()
-    answer_s = float(np.median(flags)) / 2
-    one_way = {
-        size: [max(seconds - answer_s, seconds / 4) for seconds in times]
-        for size, times in samples[MESSAGE, src, dst].items()
-    }
-    line: Line = fit_line(one_way, seed)
-    ((size, stream),) = samples[STREAM, src, dst].items()
+def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: int, dst: int, seed: int) -> LinkFit:
+    of_pair = {(kind, size): seconds for (kind, s, d, size), seconds in times.items() if (s, d) == (src, dst)}
+    line = fit_line({size: seconds for (kind, size), seconds in of_pair.items() if kind == MESSAGE}, seed)
+    ((size, stream),) = ((size, seconds) for (kind, size), seconds in of_pair.items() if kind == STREAM)
     return LinkFit(
         src=src,
         dst=dst,
@@ -149,13 +139,3 @@ def _fit_link(samples: Samples, src: int, dst: int, seed: int) -> LinkFit:
         linear=line.linear,
         points=line.points,
     )
-
-
-def _fit_port(times: Mapping[int, Sequence[float]], num_ranks: int, seed: int) -> Estimate:
-    """Seconds per byte that a rank sends while all do."""
-    return fit_line({size * (num_ranks - 1): seconds for size, seconds in times.items()}, seed).beta_s_per_byte
-
-
-def _fit_reduction(times: Sequence[Mapping[int, Sequence[float]]], seed: int) -> float:
-    """Seconds per byte of the slowest rank's reductions while all ranks reduce."""
-    return max(fit_line(one, seed).beta_s_per_byte.value for one in times)

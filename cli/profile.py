@@ -1,0 +1,125 @@
+"""`collsyn profile`: what messages between the ranks of this machine cost."""
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+
+from ._options import examples, json_option, output_option, seed_option
+from ._output import emit_json, note, progress, table, text
+from ._ranks import DEFAULT_RANKS, chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
+
+if TYPE_CHECKING:
+    from collsyn.model.profile import Estimate, LinkFit, Profile
+
+DEFAULT_FILE = "collsyn-out/profile.yaml"
+# Pairs that are listed one by one; of more only the spread is shown.
+SHOWN_PAIRS = 56
+SHOWN_BENT = 5
+
+
+@click.command(
+    "profile",
+    epilog=examples("collsyn profile --ranks 4 --quick", "collsyn profile --ranks 8 -o box.yaml --name box"),
+)
+@rank_options
+@click.option("--quick", is_flag=True, help="Fewer sizes and repeats.")
+@output_option("Profile to write; any command takes it as a topology.", default=DEFAULT_FILE)
+@click.option("--name", default=None, metavar="NAME", help="Name of the machine in the file.  [default: host]")
+@seed_option()
+@json_option()
+def command(
+    backend: str,
+    ranks: int | None,
+    launcher: str | None,
+    mpirun: str | None,
+    quick: bool,
+    output: str,
+    name: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure latency and bandwidth between all ordered pairs of ranks, and fit the time model.
+
+    Every pair is timed alone, at several sizes, in an order shuffled with the seed; the bytes are
+    checked first. Then all ranks send to all others at once, which shows what they share. The
+    profile holds no host's or user's name.
+    """
+    from pathlib import Path
+
+    from collsyn.errors import InputError
+    from collsyn.model.profile import profile_document, write_profile
+    from collsyn.profiling.host import QUICK, THOROUGH, profile_host
+
+    chosen_backend(backend)
+    how = chosen_launcher(launcher, mpirun)
+    num_ranks = ranks or world_size(how) or DEFAULT_RANKS
+    if num_ranks < 2:
+        raise InputError("ranks: is 1; expected at least 2, for there is a link between two")
+    speaks = is_speaker(how)
+    if speaks and Path(output).is_dir():
+        raise InputError(f"{output}: cannot be written: is a directory")
+    with progress(f"measuring {num_ranks * (num_ranks - 1)} pairs of ranks", 1.0) as update:
+        effort = QUICK if quick else THOROUGH
+        profile = profile_host(num_ranks, effort, how, seed, name or "host", on_progress=update)
+    if not speaks:
+        return
+    write_profile(profile, output)
+    if as_json:
+        emit_json({"file": output, **profile_document(profile)})
+    else:
+        _show(profile)
+        text(f"wrote {output}")
+    _warn(profile)
+
+
+def _show(profile: "Profile") -> None:
+    links = profile.links
+    rows = [
+        (
+            f"{link.src}->{link.dst}",
+            *_scaled(link.alpha_s),
+            *_bandwidths(link.beta_s_per_byte),
+            link.overhead_s.value * 1e6,
+            f"{100 * link.residual:.0f}%",
+        )
+        for link in (links if len(links) <= SHOWN_PAIRS else _extremes(links))
+    ]
+    shown = "" if len(links) <= SHOWN_PAIRS else f" (of {len(links)} pairs those of least and most alpha)"
+    columns = ("pair", "alpha us", "95% interval", "GB/s", "95% interval", "overhead us", "off the line")
+    table(f"{profile.name}: {profile.num_ranks} {profile.backend} ranks, each pair alone{shown}", columns, rows)
+    shares = [1e-9 / port.value for port in profile.ports]
+    if shares:
+        spread = f"{min(shares):.3g}" if min(shares) == max(shares) else f"{min(shares):.3g} to {max(shares):.3g}"
+        text(f"All ranks at once: {spread} GB/s sent by each")
+    if profile.reduce_s_per_byte:
+        text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each, all at once")
+
+
+def _extremes(links: "tuple[LinkFit, ...]") -> "list[LinkFit]":
+    ascending = sorted(links, key=lambda link: link.alpha_s.value)
+    return [*ascending[:3], *ascending[-3:]]
+
+
+def _scaled(alpha: "Estimate") -> tuple[float, str]:
+    return alpha.value * 1e6, f"{alpha.low * 1e6:.3g} .. {alpha.high * 1e6:.3g}"
+
+
+def _bandwidths(beta: "Estimate") -> tuple[float, str]:
+    return 1e-9 / beta.value, f"{1e-9 / beta.high:.3g} .. {1e-9 / beta.low:.3g}"
+
+
+def _warn(profile: "Profile") -> None:
+    """Say which pairs no straight line describes, by how much, and at which size."""
+    from collsyn.profiling.fit import furthest_point
+    from collsyn.units import format_size
+
+    bent = [link for link in profile.links if not link.linear]
+    for link in bent[:SHOWN_BENT]:
+        found = furthest_point(link.points, link.alpha_s.value, link.beta_s_per_byte.value)
+        size, off = found if found is not None else (0, math.nan)
+        how = "longer" if off > 0 else "shorter"
+        what = f"{format_size(size)} took {abs(off):.0%} {how} than alpha + n beta"
+        note(f"{link.src}->{link.dst} is no straight line: {what}")
+    if len(bent) > SHOWN_BENT:
+        note(f"... and {len(bent) - SHOWN_BENT} more pairs")

@@ -1,0 +1,112 @@
+"""From the times of ranks to a profile: with synthetic times, and with two real ranks."""
+
+import numpy as np
+import pytest
+
+from collsyn.model.profile import profile_text
+from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, machine_facts, profile_host
+from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, tasks, waves
+from collsyn.runtime.native_loader import native_library
+
+SIZES, LOADS = (1, 1024, 1 << 20), (1 << 16, 1 << 20)
+
+
+def alpha(src, dst):
+    """Seconds of latency of a made-up machine."""
+    return (1 + src + 2 * dst) * 1e-6
+
+
+def beta(src, dst):
+    """Seconds per byte of a made-up machine."""
+    return 1e-10 * (1 + src + dst)
+
+
+def times_of(rank, num_ranks):
+    """What `measure` would return on a rank of that machine; rank 1 is twice as slow under load."""
+    entries = []
+    for task in tasks(num_ranks, SIZES, LOADS):
+        n, slow = task.size_bytes, 2 if rank == 1 else 1
+        if task.kind == MESSAGE and task.src == rank:
+            seconds = alpha(task.src, task.dst) + n * beta(task.src, task.dst)
+        elif task.kind == STREAM and task.src == rank:
+            seconds = 0.25e-6 + n * beta(task.src, task.dst)
+        elif task.kind == LOAD:
+            seconds = 5e-6 + slow * (num_ranks - 1) * n * 4e-10
+        elif task.kind == REDUCE:
+            seconds = 1e-6 + slow * n * 0.5e-10
+        else:
+            continue
+        entries.append([task.kind, task.src, task.dst, n, [seconds] * 4])
+    return entries
+
+
+def test_a_profile_has_the_costs_that_times_were_made_from():
+    profile = fit_profile([times_of(rank, 3) for rank in range(3)], 3, "made-up", 0, {"a": 1}, {"b": 2})
+    assert [(link.src, link.dst) for link in profile.links] == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+    for link in profile.links:
+        assert link.alpha_s.value == pytest.approx(alpha(link.src, link.dst), rel=1e-6)
+        assert link.beta_s_per_byte.value == pytest.approx(beta(link.src, link.dst), rel=1e-6)
+        assert link.overhead_s.value == pytest.approx(0.25e-6, rel=1e-6)
+        assert link.linear
+        assert [size for size, _ in link.points] == list(SIZES)
+    # Under load the slowest rank counts, in the port as in the rate of reductions.
+    assert [port.value for port in profile.ports] == pytest.approx([8e-10] * 3)
+    assert profile.reduce_s_per_byte == pytest.approx(1e-10)
+    assert (profile.method, profile.facts) == ({"a": 1}, {"b": 2})
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 6])
+@pytest.mark.parametrize("effort", [QUICK, THOROUGH])
+def test_every_ordered_pair_is_timed_at_every_size(num_ranks, effort):
+    found = tasks(num_ranks, effort.sizes, effort.load_sizes)
+    pairs = {(a, b) for a in range(num_ranks) for b in range(num_ranks) if a != b}
+    timed = {(task.src, task.dst, task.size_bytes) for task in found if task.kind == MESSAGE}
+    assert timed == {(*pair, size) for pair in pairs for size in effort.sizes}
+    assert {(task.src, task.dst) for task in found if task.kind == STREAM} == pairs
+    assert len(found) == len(set(found))
+
+
+def test_waves_keep_all_tasks_in_order_within_their_memory():
+    order = tasks(6, THOROUGH.sizes, THOROUGH.load_sizes)
+    found = waves(order, 6)
+    assert [task for wave in found for task in wave] == order
+    assert len(found) > 1
+    assert all(sum(task.memory_bytes(6) for task in wave) <= 512 << 20 for wave in found if len(wave) > 1)
+
+
+@pytest.fixture(params=["1", "0"])
+def native(request, monkeypatch):
+    """With the compiled executor, and with that of NumPy."""
+    monkeypatch.setenv("COLLSYN_NATIVE", request.param)
+    native_library.cache_clear()
+    yield request.param
+    native_library.cache_clear()
+
+
+def test_two_real_ranks(native):
+    shares = []
+    effort = Effort(sizes=(1, 4096, 1 << 18), load_sizes=(1 << 12, 1 << 16), repeats=5)
+    profile = profile_host(2, effort, "fork", seed=7, name="two", on_progress=shares.append)
+    assert [(link.src, link.dst) for link in profile.links] == [(0, 1), (1, 0)]
+    for link in profile.links:
+        assert [size for size, _ in link.points] == [1, 4096, 1 << 18]
+        assert 0 <= link.overhead_s.value <= link.alpha_s.value
+        for estimate in (link.alpha_s, link.beta_s_per_byte, link.overhead_s):
+            assert estimate.low <= estimate.value <= estimate.high
+        assert link.beta_s_per_byte.value > 0
+    assert shares
+    assert all(0 <= share <= 1 for share in shares)
+    assert np.all(np.diff(shares) > 0)
+    assert profile.method["seed"] == 7
+    assert profile.method["executor"] == ("numpy" if native == "0" else "compiled")
+    assert profile.topology().num_ranks == 2
+    assert "two" in profile_text(profile)
+
+
+def test_facts_name_nobody():
+    import getpass
+    import platform
+
+    told = repr(machine_facts())
+    assert platform.node() not in told
+    assert getpass.getuser() not in told
