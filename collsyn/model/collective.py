@@ -104,7 +104,7 @@ class Collective:
         if self.kind in _SAME:
             return "same", None
         inside = "input" if self.kind in _INPUT_INSIDE else "output" if self.kind in _OUTPUT_INSIDE else "apart"
-        if inside == "apart" or (self.root is not None and rank != self.root):
+        if inside == "apart" or (self.root is not None and rank not in [group[self.root] for group in self.groups]):
             return "apart", None
         mine = self.held_by(rank) if inside == "input" else self.wanted_by(rank)
         return (inside, int(mine[np.argmin(self.units_start(mine, inside))])) if len(mine) else ("apart", None)
@@ -291,7 +291,7 @@ def _sharded(kind: str, n: int, root: int, chunks: int, counts: list[int]) -> _C
             else:
                 rows.append((count, whole, shard, others, owner))
         start += chunks * count
-    return _Cells(start, rows)
+    return _Cells(max(start, 1), rows)
 
 
 def _alltoallv(n: int, chunks: int, counts: list[list[int]]) -> _Cells:
