@@ -43,19 +43,19 @@ class ForkedJob:
                 for end in sockets:
                     end.close()
 
-    def ended(self) -> dict[int, str]:
-        """How those ranks ended that have."""
-        for rank, pid in enumerate(self._pids):
-            if pid is not None:
-                self._reap(rank, pid, os.WNOHANG)
-        return self._ended
+    def how_ended(self, rank: int | None) -> str:
+        """How a child ended."""
+        ways = sorted(self._ended.items()) if rank is None else [(rank, self._ended.get(rank, "was lost"))]
+        return "; ".join(way if rank is not None else f"rank {other} {way}" for other, way in ways)
 
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """Forked ranks tell nothing that this process does not know."""
 
     def is_running(self) -> bool:
         """Whether a child is left."""
-        self.ended()
+        for rank, pid in enumerate(self._pids):
+            if pid is not None:
+                self._reap(rank, pid, os.WNOHANG)
         return any(pid is not None for pid in self._pids)
 
     def kill(self) -> None:

@@ -21,6 +21,8 @@ DEFAULT_LIMIT_S = 600.0
 # After the first failure the other ranks may say what they know; then all are killed.
 _LAST_WORDS_S = 2.0
 _POLL_S = 0.05
+# How long processes whose results are there may take to leave.
+_EXIT_LIMIT_S = 10.0
 _EXIT_POLL_S = 1e-3
 
 
@@ -32,8 +34,8 @@ class RankJob(Protocol):
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """Take what a rank tells about its process."""
 
-    def ended(self) -> dict[int, str]:
-        """How ranks ended that are known to have ended (-1: the job as a whole, if not well)."""
+    def how_ended(self, rank: int | None) -> str:
+        """In words how a rank ended that has, or (None) the job as a whole."""
 
     def is_running(self) -> bool:
         """Whether any process of the job is left."""
@@ -95,6 +97,8 @@ class _Collector:
         self._received = [bytearray() for _ in job.fds]
         self._results: dict[int, Any] = {}
         self._errors: list[tuple[int, Mapping[str, Any]]] = []
+        # Ranks that fell silent first, without a result.
+        self._gone: list[int] = []
         self._poll = select.poll()
         self._rank_of = {fd: rank for rank, fd in enumerate(job.fds)}
         for fd in job.fds:
@@ -104,49 +108,58 @@ class _Collector:
         """The results in rank order, or the first error raised."""
         end = time.monotonic() + self._timeout_s
         failed_at: float | None = None
-        while len(self._results) < len(self._received):
+        while True:
             # The job's state first: what its processes sent before they ended is read after that.
-            running, ended = self._job.is_running(), self._job.ended()
+            running = self._job.is_running()
             self._receive()
-            lost = {rank: text for rank, text in ended.items() if rank not in self._results}
             now = time.monotonic()
-            if self._errors or lost or not running:
+            if len(self._results) == len(self._received):
+                break
+            if self._errors or self._gone or not running:
                 failed_at = failed_at or now
-                if not running or now - failed_at > _LAST_WORDS_S or len(self._errors) == len(self._received):
-                    raise self._error(lost)
+                if not running or now - failed_at > _LAST_WORDS_S:
+                    raise self._error()
             elif now > end:
                 raise DeviceError(self._late())
-        while self._job.is_running() and time.monotonic() < end:
+        while self._job.is_running() and time.monotonic() < now + _EXIT_LIMIT_S:
             time.sleep(_EXIT_POLL_S)
         return [self._results[rank] for rank in range(len(self._received))]
 
     def _receive(self) -> None:
+        closed = []
         for fd, _ in self._poll.poll(_POLL_S * 1e3):
             rank = self._rank_of[fd]
             if not _read_all(fd, self._received[rank]):
                 self._poll.unregister(fd)
+                closed.append(rank)
             for message in messages_in(self._received[rank]):
-                if "result" in message:
-                    self._results[rank] = message["result"]
-                elif "error" in message:
-                    self._errors.append((rank, message))
-                elif "report" in message:
-                    if self._on_report is not None:
-                        self._on_report(rank, message["report"])
-                else:
-                    self._job.note(rank, message)
+                self._take(rank, message)
+        self._gone = self._gone or [rank for rank in closed if rank not in self._results]
 
-    def _error(self, lost: Mapping[int, str]) -> CollsynError:
+    def _take(self, rank: int, message: Mapping[str, Any]) -> None:
+        if "result" in message:
+            self._results[rank] = message["result"]
+        elif "error" in message:
+            self._errors.append((rank, message))
+        elif "report" in message:
+            if self._on_report is not None:
+                self._on_report(rank, message["report"])
+        else:
+            self._job.note(rank, message)
+
+    def _error(self) -> CollsynError:
         """What to raise: a rank's own error before a lost rank before what others say about it."""
         own = [(rank, message) for rank, message in self._errors if not message["by_peer"]]
-        silent = [rank for rank in lost if rank >= 0 and rank not in dict(self._errors)]
         if own:
             return _as_error(*own[0])
-        if silent:
-            return DeviceError(f"rank {silent[0]} {lost[silent[0]]}")
+        heard = dict(self._errors)
+        silent = [rank for rank in self._gone if rank not in heard]
+        if len(silent) == 1:
+            return DeviceError(f"rank {silent[0]} {self._job.how_ended(silent[0])}")
         if self._errors:
             return _as_error(*self._errors[0])
-        return DeviceError(lost.get(-1, "the ranks ended without a result"))
+        names = f"ranks {', '.join(map(str, silent))} were lost: " if silent else ""
+        return DeviceError(names + self._job.how_ended(None))
 
     def _late(self) -> str:
         missing = [str(rank) for rank in range(len(self._received)) if rank not in self._results]

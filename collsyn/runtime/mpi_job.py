@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -36,7 +35,7 @@ class MpiJob:
         # Ranks must find what this process can import, an uninstalled tree and the caller's own modules included.
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._folder = Path(tempfile.mkdtemp(prefix="collsyn-job-"))
-        self._ranks: dict[int, int] = {}
+        self._pids: list[int] = []
         self._files: set[str] = set()
         self.fds: list[int] = []
         try:
@@ -45,8 +44,7 @@ class MpiJob:
             for rank in range(num_ranks):
                 pipe = self._folder / pipe_name(rank)
                 os.mkfifo(pipe, 0o600)
-                # Open for writing, too, so that it never reads as ended.
-                self.fds.append(os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+                self.fds.append(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
             with open(self._folder / _OUTPUT, "wb") as output:
                 self._process = subprocess.Popen(
                     [*command, str(self._folder), str(num_ranks)],
@@ -60,20 +58,16 @@ class MpiJob:
             self._remove()
             raise DeviceError(f"{self._name} cannot be started: {error.strerror}") from None
 
-    def ended(self) -> dict[int, str]:
-        """The rank that the launcher says was lost, or what it ended with (-1); nothing if all went well."""
+    def how_ended(self, rank: int | None) -> str:
+        """What the launcher ended with, and its last words where they are all there is to say."""
         code = self._process.poll()
-        if not code:
-            return {}
-        for number in re.findall(r"\d+", self._output()):
-            # MPI launchers print the process that ended first.
-            if int(number) in self._ranks:
-                return {self._ranks[int(number)]: f"(process {number}) was lost: {self._name} {exit_text(code)}"}
-        return {-1: f"{self._name} {exit_text(code)}: {self._last_words()}"}
+        if rank is not None:
+            return "was lost" if code is None else f"was lost, {self._name} {exit_text(code)}"
+        return f"{self._name} {exit_text(code or 0)}: {self._last_words()}"
 
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
         """A rank's process, and files that its MPI would leave behind if it were killed."""
-        self._ranks[message["pid"]] = rank
+        self._pids.append(message["pid"])
         self._files.update(message["files"])
 
     def is_running(self) -> bool:
@@ -88,7 +82,7 @@ class MpiJob:
                 self._process.wait(_TERMINATE_S)
             self._process.kill()
             self._process.wait()
-        for pid in self._ranks:
+        for pid in self._pids:
             # Ranks are in sessions of their own; one that is left by now has lost its launcher.
             if _is_worker(pid, self._folder):
                 with contextlib.suppress(ProcessLookupError):

@@ -95,9 +95,7 @@ def test_a_lost_rank_ends_the_job_and_leaves_nothing(launcher, how):
     elif how == "kill" and launcher == "fork":
         assert message == "rank 2 was killed by SIGKILL"
     else:
-        # Of ranks that leave with exit code 0, MPICH reports the first one that it killed for that.
-        who = r"\d" if (how, launcher) == ("exit", "mpirun") else "2"
-        assert re.match(rf"rank {who} (\(process \d+\) was lost|ended without a result)", message)
+        assert re.match(r"rank 2 (was lost|ended without a result)", message)
     assert len(seen) == 4
     files = {name for value in seen for name in value["files"]}
     # Our own memory has no name; MPICH's has, which shows that the test can see such files.
@@ -250,7 +248,7 @@ def test_a_launcher_that_fails_is_quoted(tmp_path):
     launcher = tmp_path / "mpirun-of-sorts"
     launcher.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo sorts 1; exit 0; }\necho no slots >&2\nexit 3\n')
     launcher.chmod(0o755)
-    with pytest.raises(DeviceError, match=r"^mpirun-of-sorts ended with exit code 3: no slots$"):
+    with pytest.raises(DeviceError, match=r"mpirun-of-sorts ended with exit code 3: no slots$"):
         start("who_am_i", launcher=str(launcher))
 
 
