@@ -66,7 +66,7 @@ def race_problems(plan: Plan) -> list[Problem]:
 def trials(plan: Plan) -> tuple[list[Trial], list[Trial]]:
     """Executions worth making, and those that the plan refuses because its chunks must divide the size."""
     whole = plan.total_units
-    uneven = whole + whole // 2 + 1
+    uneven = max(2 * whole - 1, 3)
     wanted = [
         Trial(whole, "int64", None, False),
         Trial(uneven, "int64", 0, False),
