@@ -1,11 +1,8 @@
 """Measures a machine through its host ranks, and turns the times into a profile."""
 
-import os
-import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from collsyn import __version__
 from collsyn.model.profile import LinkFit, Profile
 from collsyn.profiling.fit import fit_line, fit_overhead
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
+from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.launch import launch
 from collsyn.runtime.native_loader import native_library
 
@@ -102,17 +100,6 @@ def fit_profile(
         method=method,
         facts=facts,
     )
-
-
-def machine_facts() -> dict[str, Any]:
-    """Counts and kinds of this machine; nothing that names it or its users."""
-    facts: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "architecture": platform.machine()}
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        facts["processor"] = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return facts
 
 
 def _of_slowest(found: Sequence[Sequence[Sequence[Any]]], wanted: str) -> dict[int, list[float]]:

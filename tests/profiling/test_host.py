@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from collsyn.model.profile import profile_text
-from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, machine_facts, profile_host
+from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, profile_host
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, tasks, waves
+from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.native_loader import native_library
 
 SIZES, LOADS = (1, 1024, 1 << 20), (1 << 16, 1 << 20)

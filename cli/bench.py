@@ -1,0 +1,271 @@
+"""`collsyn bench`: schedules between real ranks, checked and timed as nccl-tests do."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ._options import FILE, collective_name, examples, json_option, seed_option, size, subset_option
+from ._output import emit_json, note, progress, text
+from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
+
+if TYPE_CHECKING:
+    from collsyn.bench.result import BenchResult, Row
+    from collsyn.bench.run import BenchOptions
+    from collsyn.bench.sources import Source
+
+SCHEDULES = "collsyn-out/schedules"
+PROFILE = "collsyn-out/profile.yaml"
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
+# Names that nccl-tests knows.
+ALIASES = {"float": "float32", "double": "float64", "half": "float16", "fp32": "float32", "fp16": "float16"}
+OPS = ("sum", "prod", "min", "max", "avg")
+AVERAGES = ("rank0", "avg", "min", "max")
+LIBRARIES = ("mpi",)
+DEFAULT_MAX = 32 << 20
+
+
+def dtype_name(value: str) -> str:
+    """A data type under our name, from ours or that of nccl-tests."""
+    name = ALIASES.get(value.lower(), value.lower())
+    if name not in DTYPES:
+        raise click.BadParameter(f"no type {value!r}; there are {', '.join((*DTYPES, *ALIASES))}")
+    return name
+
+
+def libraries(value: str) -> tuple[str, ...]:
+    """Libraries to compare with, separated by commas."""
+    names = tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
+    unknown = [name for name in names if name not in LIBRARIES]
+    if unknown:
+        raise click.BadParameter(f"cannot compare with {unknown[0]!r}; there is {', '.join(LIBRARIES)}")
+    return names
+
+
+def average(value: str) -> str:
+    """How times of ranks become one: 0 rank 0, 1 average, 2 minimum, 3 maximum, or these names."""
+    if value in AVERAGES:
+        return value
+    if value.isdecimal() and int(value) < len(AVERAGES):
+        return AVERAGES[int(value)]
+    raise click.BadParameter(f"{value!r} is none of 0 (rank0), 1 (avg), 2 (min), 3 (max)")
+
+
+@click.command(
+    "bench",
+    epilog=examples(
+        "collsyn bench",
+        "collsyn bench allgather.json -b 1K -e 64M -f 4 --against mpi",
+        "collsyn bench --collective allreduce --method ring --topology full:4 -d bfloat16 -o max --output ring.json",
+    ),
+)
+@click.argument("files", type=FILE, nargs=-1, metavar="[FILE]...")
+@click.option("--collective", type=collective_name, metavar="C", help="Make a schedule of C at every size.")
+@click.option("--method", default=None, metavar="NAME", help="Synthesizer for --collective.  [default: auto]")
+@click.option("--topology", metavar="TOPO", help=f"Topology for --collective.  [default: {PROFILE}]")
+@subset_option()
+@click.option("-b", "--minbytes", type=size, default="32M", show_default=True, metavar="SIZE", help="Smallest size.")
+@click.option("-e", "--maxbytes", type=size, metavar="SIZE", help="Largest size.  [default: 32M, at least -b]")
+@click.option("-f", "--stepfactor", type=int, metavar="F", help="Multiply sizes by F.")
+@click.option("-i", "--stepbytes", type=size, default="1M", show_default=True, metavar="SIZE", help="Else add SIZE.")
+@click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls, at least.")
+@click.option("-w", "--warmup_iters", type=click.IntRange(min=0), default=1, show_default=True, help="Calls before.")
+@click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, help="Check every result.")
+@click.option(
+    "-d", "--datatype", type=dtype_name, default="float", show_default=True, metavar="TYPE", help="Data type."
+)
+@click.option("-o", "--op", type=click.Choice(OPS), default="sum", show_default=True, help="Reduction.")
+@click.option("-r", "--root", type=int, metavar="R", help="Root of broadcast, reduce, gather and scatter.")
+@click.option(
+    "-a",
+    "--average",
+    "over_ranks",
+    type=average,
+    default="1",
+    metavar="0-3",
+    help="Time of rank 0, the mean (1), least (2) or longest (3) of all ranks.  [default: 1]",
+)
+@click.option(
+    "--against", type=libraries, default=None, metavar="mpi", help="Run MPI's own collective as well, in turn."
+)
+@click.option("--output", metavar="FILE.json", help="Write the JSON of nccl-tests to a file.")
+@rank_options
+@seed_option()
+@json_option()
+def command(
+    files: tuple[Path, ...],
+    collective: str | None,
+    method: str | None,
+    topology: str | None,
+    subset: tuple[int, ...] | None,
+    minbytes: int,
+    maxbytes: int | None,
+    stepfactor: int | None,
+    stepbytes: int,
+    iters: int,
+    warmup_iters: int,
+    check: int,
+    datatype: str,
+    op: str,
+    root: int | None,
+    over_ranks: str,
+    against: tuple[str, ...] | None,
+    output: str | None,
+    backend: str,
+    ranks: int | None,
+    launcher: str | None,
+    mpirun: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run schedules or plans between real ranks, check every byte, and print the table of nccl-tests.
+
+    A schedule is timed and lowered anew for every size. Without a FILE and without --collective the
+    newest schedule of every collective in ./collsyn-out/schedules is run. Right of the columns of
+    nccl-tests stand the simulated time and the lower bound, and with --against mpi the median time of
+    MPI's own collective in the same job, as a multiple of ours (out of place), with its 95% interval.
+    """
+    from collsyn.bench.run import BenchOptions, bench, raise_if_wrong
+    from collsyn.bench.sizes import sweep
+    from collsyn.bench.sources import check_same_ranks
+
+    chosen_backend(backend)
+    how = chosen_launcher(launcher, mpirun, needs_mpi=bool(against))
+    _check_choice(files, collective, method, topology, subset, against, how)
+    sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
+    speaks = is_speaker(how)
+    sources = _sources(files, collective, method, topology, subset, root, sizes, speaks)
+    check_same_ranks(sources, ranks or world_size(how))
+    options = BenchOptions(
+        sizes=sizes,
+        dtype=datatype,
+        op=op,
+        iterations=iters,
+        warmup=warmup_iters,
+        check=bool(check),
+        average=over_ranks,
+        against=against or (),
+        launcher=how,
+        seed=seed,
+    )
+    if as_json or not speaks:
+        with progress("benchmark", float(len(sizes) * len(sources))) as update:
+            done: list[Row] = []
+
+            def count(row: "Row") -> None:
+                done.append(row)
+                update(len(done), f"{row.collective} {row.size_bytes} bytes")
+
+            result = bench(sources, options, on_row=count, on_note=note if speaks else None)
+    else:
+        result = _in_a_table(sources, options)
+    if not speaks:
+        return
+    _write(result, output, as_json)
+    raise_if_wrong(result)
+
+
+def _check_choice(
+    files: tuple[Path, ...],
+    collective: str | None,
+    method: str | None,
+    topology: str | None,
+    subset: tuple[int, ...] | None,
+    against: tuple[str, ...] | None,
+    how: str,
+) -> None:
+    if files and collective:
+        raise click.UsageError("FILE and --collective exclude each other")
+    for name, value in (("--method", method), ("--topology", topology), ("--subset", subset)):
+        if value is not None and collective is None:
+            raise click.UsageError(f"{name} needs --collective; a FILE has its own")
+    if against and how == "fork":
+        raise click.UsageError("--against mpi needs ranks that MPI starts; leave --launcher fork out")
+
+
+def _sources(
+    files: tuple[Path, ...],
+    collective: str | None,
+    method: str | None,
+    topology: str | None,
+    subset: tuple[int, ...] | None,
+    root: int | None,
+    sizes: tuple[int, ...],
+    speaks: bool,
+) -> "list[Source]":
+    """What is to be run; says which files were taken where none was named."""
+    from collsyn.bench.sources import from_file, newest, on_the_spot
+    from collsyn.errors import InputError
+    from collsyn.synth.problem import Problem
+    from collsyn.topology.resolve import load_topology
+
+    if collective is not None:
+        chosen = topology or PROFILE
+        if topology is None and not Path(PROFILE).is_file():
+            raise InputError(f"{PROFILE}: is not there; make it with `collsyn profile`, or give --topology")
+        if topology is None and speaks:
+            note(f"taking {PROFILE}")
+        machine = load_topology(chosen)
+        machine = machine if subset is None else machine.subset(subset)
+        return [on_the_spot(Problem(collective, machine, sizes[0], root=root), method or "auto")]
+    sources = [from_file(file) for file in files] if files else newest(Path(SCHEDULES))
+    if not files and speaks:
+        note(f"taking {', '.join(source.label for source in sources)}")
+    for source in sources:
+        if root is not None and source.collective.root != root:
+            has = "no root" if source.collective.root is None else f"root {source.collective.root}"
+            raise InputError(f"{source.label}: has {has}; --root says {root}")
+    return sources
+
+
+def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResult":
+    """Run, and print rows as they come."""
+    from collsyn.bench.run import bench
+    from collsyn.bench.table import footer, header, row_text
+
+    for line in _preamble(sources, options):
+        text(line)
+    shown = ""
+
+    def show(row: "Row") -> None:
+        nonlocal shown
+        if row.source != shown:
+            shown = row.source
+            text("#")
+            text(f"# {row.collective} of {row.source}, {row.group_size} ranks")
+            for line in header(tuple(row.against)):
+                text(line)
+        text(row_text(row))
+        for name, comparison in row.against.items():
+            if comparison.reason is not None:
+                note(f"not compared with {name}: {comparison.reason}")
+
+    result = bench(sources, options, on_row=show, on_note=lambda what: text(f"# {what}"))
+    for line in footer(result):
+        text(line)
+    return result
+
+
+def _preamble(sources: "list[Source]", options: "BenchOptions") -> list[str]:
+    from collsyn import __version__
+
+    first, last = options.sizes[0], options.sizes[-1]
+    return [
+        f"# collsyn {__version__}, host ranks",
+        f"# minBytes {first} maxBytes {last} warmup iters: {options.warmup} iters: {options.iterations} "
+        f"validation: {int(options.check)}",
+    ]
+
+
+def _write(result: "BenchResult", output: str | None, as_json: bool) -> None:
+    import json
+
+    from collsyn.bench.document import document
+    from collsyn.files import write_atomic
+
+    if output is not None:
+        write_atomic(output, json.dumps(document(result), indent=2) + "\n")
+        if not as_json:
+            note(f"wrote {output}")
+    if as_json:
+        emit_json(document(result))

@@ -1,0 +1,167 @@
+"""What every rank does in a benchmark: checks, warms up, times plans and MPI's collectives in alternating blocks."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from collsyn.bench.data import Pattern
+from collsyn.bench.mpi import MpiCollective, not_comparable
+from collsyn.model.bind import bind
+from collsyn.model.dtypes import dtype_of
+from collsyn.model.fields import parse_document
+from collsyn.model.plan import Plan
+from collsyn.model.plan_file import plan_from_fields
+from collsyn.runtime.bootstrap import Bootstrap, MpiBootstrap
+from collsyn.runtime.host import HostContext, PreparedPlan
+from collsyn.runtime.worker import report
+
+# A median needs several blocks; a block must be long against the barrier before it.
+BLOCKS = 10
+_BLOCK_S = 2e-3
+_MAX_CALLS = 200
+
+
+def run_cases(bootstrap: Bootstrap, plans: list[str], cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run benchmark cases one after the other; what this rank saw of each.
+
+    `plans` are texts of plan files; those of rank 0 count on all ranks. A case has plan (its index), elements, dtype,
+    op, in_place (whether to run that as well), iterations, warmup, check, seed and mpi (whether to compare). Its result
+    has `out` and `in`, each {seconds: [per call, one a block], wrong: elements or None, calls: in all} (`in` None
+    where not run; seconds empty where any rank's result is wrong), and `mpi`: the same, or {reason}, or None.
+    Each result is also reported as soon as it is there.
+    """
+    texts = [text.decode() for text in _of_rank_0(bootstrap, plans)]
+    known: dict[int, Plan] = {}
+    results = []
+    with HostContext(bootstrap) as context:
+        for index, case in enumerate(cases):
+            number = case["plan"]
+            if number not in known:
+                # Sizes come one after the other, and plans of large collectives are large.
+                known = {number: plan_from_fields(parse_document(texts[number].encode(), f"plan {number}"))}
+            result = _Case(context, known[number], case).run()
+            report({"case": index, "result": result})
+            results.append(result)
+    return results
+
+
+def _of_rank_0(bootstrap: Bootstrap, plans: Sequence[str]) -> list[bytes]:
+    return [bootstrap.allgather(text.encode() if bootstrap.rank == 0 else b"")[0] for text in plans]
+
+
+class _Case:
+    """One plan at one size and type."""
+
+    def __init__(self, context: HostContext, plan: Plan, case: dict[str, Any]) -> None:
+        self.context, self.plan, self.case = context, plan, case
+        self.dtype, self.op = dtype_of(case["dtype"]), case["op"] or "sum"
+        self.pattern = Pattern(plan.collective, case["elements"], self.dtype.name, self.op, case["seed"])
+
+    def run(self) -> dict[str, Any]:
+        """Everything that is asked for."""
+        out = self._prepare(in_place=False)
+        result: dict[str, Any] = {"in": None, "mpi": None}
+        theirs, result["mpi"] = self._theirs()
+        wrong = self._wrong(out)
+        result["out"] = {"seconds": [], "wrong": wrong, "calls": 0}
+        if not self._anywhere(wrong):
+            timers = [_Timer(out.run)] + ([_Timer(theirs.call)] if theirs is not None else [])
+            self._time(timers)
+            result["out"] = timers[0].result(self._wrong_after(out))
+            if theirs is not None:
+                result["mpi"] = timers[1].result(None)
+        out.close()
+        if self.case["in_place"]:
+            result["in"] = self._in_place()
+        return result
+
+    def _in_place(self) -> dict[str, Any]:
+        plan = self._prepare(in_place=True)
+        wrong = self._wrong(plan)
+        result: dict[str, Any] = {"seconds": [], "wrong": wrong, "calls": 0}
+        if not self._anywhere(wrong):
+            timer = _Timer(plan.run)
+            self._time([timer])
+            result = timer.result(self._wrong(plan))
+        plan.close()
+        return result
+
+    def _prepare(self, in_place: bool) -> PreparedPlan:
+        bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
+        return self.context.prepare(bound, self.dtype.name, self.op)
+
+    def _theirs(self) -> tuple[MpiCollective | None, dict[str, Any] | None]:
+        """MPI's collective, or why there is none to compare with."""
+        if not self.case["mpi"]:
+            return None, None
+        bootstrap = self.context.bootstrap
+        reason = not_comparable(self.plan.collective, self.dtype.name, self.op)
+        if not isinstance(bootstrap, MpiBootstrap):
+            reason = "these ranks were not started by MPI"
+        if reason is not None or not isinstance(bootstrap, MpiBootstrap):
+            return None, {"reason": reason}
+        theirs = MpiCollective(bootstrap.comm, self.pattern, self.context.rank)
+        theirs.call()
+        if self._anywhere(theirs.wrong_elements()):
+            return None, {"reason": "MPI's own result is wrong"}
+        return theirs, None
+
+    def _wrong(self, prepared: PreparedPlan) -> int | None:
+        """Wrong elements of this rank's output after a call on fresh data; None if nothing is to be checked."""
+        rank = self.context.rank
+        # In place the input may be a part of the output.
+        self.pattern.poison(prepared.output)
+        self.pattern.fill_input(rank, prepared.input)
+        self.context.barrier()
+        if not self.case["check"]:
+            return None
+        prepared.run()
+        return self.pattern.wrong_elements(rank, prepared.output)
+
+    def _wrong_after(self, prepared: PreparedPlan) -> int | None:
+        """Wrong elements that the last of the timed calls left, which followed each other without a pause."""
+        return self.pattern.wrong_elements(self.context.rank, prepared.output) if self.case["check"] else None
+
+    def _anywhere(self, wrong: int | None) -> bool:
+        return any(int(text) for text in self.context.bootstrap.allgather(str(wrong or 0).encode()))
+
+    def _time(self, timers: "Sequence[_Timer]") -> None:
+        """Warm up, then run blocks of all timers in turn, each behind a barrier."""
+        iterations, warmup = self.case["iterations"], self.case["warmup"]
+        blocks = min(BLOCKS, iterations)
+        for timer in timers:
+            self.context.barrier()
+            seconds = timer.block(max(warmup, 1)) / max(warmup, 1)
+            # One number for all ranks: a collective is called equally often everywhere.
+            agreed = float(self.context.bootstrap.allgather(repr(seconds).encode())[0])
+            timer.calls = max(math.ceil(iterations / blocks), min(_MAX_CALLS, math.ceil(_BLOCK_S / max(agreed, 1e-9))))
+        for _ in range(blocks):
+            for timer in timers:
+                self.context.barrier()
+                timer.seconds.append(timer.block(timer.calls) / timer.calls)
+        self.context.barrier()
+
+
+class _Timer:
+    """Blocks of calls of one function."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self.calls = 1
+        self.seconds: list[float] = []
+
+    def block(self, calls: int) -> float:
+        """Seconds of that many calls in a row."""
+        call = self._call
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - begin
+
+    def result(self, wrong: int | None) -> dict[str, Any]:
+        """What was timed, as `run_cases` returns it."""
+        assert np.isfinite(self.seconds).all()
+        return {"seconds": self.seconds, "wrong": wrong, "calls": self.calls * len(self.seconds)}
