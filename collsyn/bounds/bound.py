@@ -13,7 +13,7 @@ from collsyn.bounds.table import ARGUMENTS, argument
 from collsyn.errors import CollsynError
 from collsyn.model.bound import Bound
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import Schedule
+from collsyn.model.schedule import RouteCosts, Schedule
 from collsyn.model.topology import Topology
 
 # What rounding can change of a time.
@@ -36,19 +36,18 @@ def chunk_bound(collective: Collective, topology: Topology, size_bytes: int, bat
     """The strongest bound for this collective's chunks sent whole, one message each with its overhead.
 
     It holds for messages at the full rate of their routes. Set `batched` where several chunks may share a message, or
-    where messages may run beside each other at lower rates: either way overhead can be avoided, and is not counted.
-    Never below the fluid bound. Raises as `fluid_bound`.
+    where messages may run beside each other at lower rates (`avoids_overhead` tells it of a schedule): either way
+    overhead can be avoided, and is not counted. Never below the fluid bound. Raises as `fluid_bound`.
     """
-    found = [*bounds_by_argument(collective, topology, size_bytes)]
-    found += whole_bounds_by_argument(collective, topology, size_bytes, batched)
-    return _strongest(found, "chunk")
+    fluid = fluid_bound(collective, topology, size_bytes)
+    return _strongest([fluid, *whole_bounds_by_argument(collective, topology, size_bytes, batched)], "chunk")
 
 
-def schedule_bounds(schedule: Schedule) -> tuple[Bound, Bound]:
-    """Fluid and chunk bound of a schedule's problem, the latter for batches and rates of the kind that it uses."""
-    problem = schedule.collective, schedule.topology, schedule.size_bytes
-    shared = bool((schedule.batch >= 0).any() or (schedule.rate > 0).any())
-    return fluid_bound(*problem), chunk_bound(*problem, batched=shared)
+def avoids_overhead(schedule: Schedule) -> bool:
+    """Whether some message of a schedule carries several chunks or runs below the full rate of its route."""
+    messages = schedule.messages
+    full = RouteCosts.of(schedule.topology, schedule.routes).rate[messages.route]
+    return bool((schedule.batch >= 0).any() or (messages.rate < full * (1 - RELATIVE)).any())
 
 
 def bounds_by_argument(collective: Collective, topology: Topology, size_bytes: int) -> Iterator[Bound]:
@@ -104,7 +103,8 @@ def _strongest(found: list[Bound], scope: str) -> Bound:
     widest = min(found, key=_algbw)
     certificate = dict(best.certificate)
     if best.algbw_exact != widest.algbw_exact:
-        certificate["throughput"] = {"argument": widest.kind, **widest.certificate}
+        known = widest.certificate.get("throughput")
+        certificate["throughput"] = known or {"argument": widest.kind, **widest.certificate}
     return Bound(best.time_s, best.kind, scope, certificate, widest.algbw_exact)
 
 

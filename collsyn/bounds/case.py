@@ -16,7 +16,7 @@ from collsyn.model.arrays import F64, I32, I64, Bools, Rows
 from collsyn.model.collective import Collective
 from collsyn.model.topology import Topology
 
-# Ranks that are looked at one by one, a shortest-path search each; on larger machines an even sample of them.
+# Ranks looked at one by one, a shortest-path search each; on larger machines an even sample of givers and takers.
 ALL_RANKS, SAMPLED_RANKS = 2048, 256
 _BLOCK_CELLS = 1 << 24
 
@@ -130,8 +130,15 @@ class Case:
     @cached_property
     def ranks(self) -> I64:
         """The ranks that are looked at one by one."""
-        n = self.topology.num_ranks
-        return np.arange(n) if n <= ALL_RANKS else np.unique(np.linspace(0, n - 1, SAMPLED_RANKS).astype(np.int64))
+        if self.topology.num_ranks <= ALL_RANKS:
+            return np.arange(self.topology.num_ranks)
+        picked = []
+        for numbers in self.pairs[:2]:
+            used = np.zeros(len(self.set_sizes), dtype=np.bool_)
+            used[numbers] = True
+            ranks = np.unique(self.collective.sets.data[np.repeat(used, self.set_sizes)])
+            picked.append(ranks[np.linspace(0, len(ranks) - 1, SAMPLED_RANKS).astype(np.int64)])
+        return np.unique(np.concatenate(picked)).astype(np.int64)
 
     def distances(self, side: str) -> F64:
         """Least time from every rank to each of `ranks` (side in) or from it (out): shape [len(ranks), num_ranks]."""

@@ -6,8 +6,11 @@ import numpy as np
 
 from collsyn.bounds.argument import Certificate, Proof, best_distinct, refuse, vertex_mask
 from collsyn.bounds.case import Case
+from collsyn.bounds.ways import steps_from_ranks
 from collsyn.model.arrays import F64, I64, Bools
 
+# Balls around every rank, of every radius, are candidates on machines of up to this many ranks.
+MAX_BALLS_RANKS = 256
 _BLOCK_CELLS = 1 << 26
 
 
@@ -33,7 +36,7 @@ class Cut:
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:
-        """Of ranks, boxes, the topology's cuts, switches with their ranks, and their complements: the tightest."""
+        """Of ranks and balls around them, boxes, the topology's cuts, switches with their ranks, and their complements."""
         inside = candidate_sets(case)
         amount = case.amounts_into(inside[:, : case.topology.num_ranks])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -73,6 +76,10 @@ def candidate_sets(case: Case) -> Bools:
     for switch in range(t.num_ranks, t.num_vertices):
         near = np.concatenate([t.dst[t.out_links[switch]], t.src[t.in_links[switch]]])
         add(np.append(near[near < t.num_ranks], switch))
+    if t.num_ranks <= MAX_BALLS_RANKS:
+        for away in steps_from_ranks(t):
+            for radius in range(1, int(away[np.isfinite(away)].max(initial=0))):
+                add(away <= radius)
     table = np.array(rows)
     _, first = np.unique(np.packbits(table, axis=1), axis=0, return_index=True)
     return table[np.sort(first)]

@@ -62,10 +62,12 @@ class Degree:
         if not amount:
             refuse(f"nothing has to come that far {side} at rank {rank}")
         time_s = float(case.finish_s(around.links, _ready(case, around.links, np.float64(distance_s)), amount))
+        vertices = [v for v in range(case.topology.num_vertices) if (v == rank) == (side == "in")]
         if case.length is not None:
-            return Proof(time_s, facts={"chunks": amount})
+            return Proof(time_s, facts={"vertices": vertices, "chunks": amount})
         capacity, share = case.exact_gb_s(around.links), case.share(amount)
-        return Proof(time_s, capacity / share, {"crossing": str(share), "capacity_gb_s": str(capacity)})
+        facts = {"vertices": vertices, "crossing": str(share), "capacity_gb_s": str(capacity)}
+        return Proof(time_s, capacity / share, facts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,6 +88,16 @@ def shortest(topology: Topology, lengths: npt.NDArray[np.integer[Any]]) -> F64:
     return np.asarray(found, dtype=np.float64)[:, : topology.num_ranks]
 
 
+def steps_from_ranks(topology: Topology) -> F64:
+    """Number of links from each rank to every vertex: shape [ranks, vertices], inf where no way is."""
+    from scipy.sparse.csgraph import dijkstra
+
+    ones = np.ones(topology.num_links)
+    graph = _matrix(topology.src.astype(np.int64), topology.dst.astype(np.int64), ones, topology.num_vertices, False)
+    found = dijkstra(graph, indices=np.arange(topology.num_ranks), unweighted=True)
+    return np.asarray(found, dtype=np.float64)
+
+
 def _lightest(tail: I64, head: I64, cost: F64) -> tuple[I64, I64, F64]:
     """Of edges with the same ends the one of least cost (a sparse matrix would add them up)."""
     order = np.lexsort((cost, head, tail))
