@@ -16,6 +16,7 @@ from collsyn.files import read_bytes
 from collsyn.units import parse_size
 
 MAX_FILE_BYTES = 1 << 30
+_MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 class Fields:
@@ -68,27 +69,23 @@ class Fields:
         self, key: str, default: object = ..., above: float | None = None, minimum: float | None = None
     ) -> float:
         """Take a finite number, optionally above (exclusive) or at least a bound."""
-        value = self.raw(key, default)
-        if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
-            value = float(value)  # YAML 1.1 reads 1e-6 as text
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            self.fail(key, f"is {value!r}; expected a finite number")
+        given = self.raw(key, default)
+        value = finite_number(given)
+        if value is None:
+            self.fail(key, f"is {given!r}; expected a finite number")
         if above is not None and value <= above:
-            self.fail(key, f"is {value!r}; expected a number above {above:g}")
+            self.fail(key, f"is {given!r}; expected a number above {above:g}")
         self._within(key, value, minimum, None)
-        return float(value)
+        return value
 
     def fraction(self, key: str, default: object = ...) -> Fraction:
         """Take a rational written as a number or as text like 1/3."""
         value = self.raw(key, default)
-        try:
-            return (
-                Fraction(value)
-                if isinstance(value, int | str | Fraction) and not isinstance(value, bool)
-                else Fraction(str(value))
-            )
-        except (ValueError, ZeroDivisionError):
+        # Bounded digits and exponents: Fraction("1e999999999") would fill the memory.
+        shape = r"[-+]?\d{1,40}(/0*[1-9]\d{0,40}|(\.\d{0,40})?(e[-+]?\d{1,2})?)"
+        if not re.fullmatch(shape, str(value), re.IGNORECASE | re.ASCII):
             self.fail(key, f"is {value!r}; expected a number or a fraction like 1/3")
+        return Fraction(str(value))
 
     def size_bytes(self, key: str, default: object = ...) -> int:
         """Take a size like 16K."""
@@ -131,17 +128,20 @@ class Fields:
             bad = next(entry for entry in value if isinstance(entry, bool) or not isinstance(entry, int))
             self.fail(key, f"holds {bad!r}; expected whole numbers")
         for entry in (min(value), max(value)) if value else ():
-            self._within(key, entry, minimum, maximum)
+            self._within(
+                key, entry, _MIN_INT64 if minimum is None else minimum, _MAX_INT64 if maximum is None else maximum
+            )
         return np.array(value, dtype=np.int64)
 
     def numbers(self, key: str, default: object = ...) -> npt.NDArray[np.float64]:
         """Take a list of finite numbers as an array."""
-        value = self.items(key, default)
-        if any(
-            isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry) for entry in value
-        ):
-            self.fail(key, "holds something that is no finite number")
-        return np.array(value, dtype=np.float64)
+        values = []
+        for entry in self.items(key, default):
+            value = finite_number(entry)
+            if value is None:
+                self.fail(key, f"holds {entry!r}; expected finite numbers")
+            values.append(value)
+        return np.array(values, dtype=np.float64)
 
     def peek(self, key: str) -> Any:
         """A value as it stands, left to be taken; None where the key is not there."""
@@ -170,6 +170,19 @@ class Fields:
             self.fail(key, f"is {value!r}; expected at most {maximum}")
 
 
+def finite_number(value: object) -> float | None:
+    """The float of a document's number, or None; 1e-6 is one, although YAML 1.1 reads it as text."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE | re.ASCII):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def load_document(path: str | Path) -> Fields:
     """Fields of a YAML or JSON file (JSON is told by its first character); syntax errors name file and line."""
     content = read_bytes(path)
@@ -194,6 +207,8 @@ def _parse_json(text: str, file: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{file}:line {error.lineno}: is not valid JSON ({error.msg}); is the file cut off?") from None
+    except ValueError:
+        raise InputError(f"{file}: holds a number of thousands of digits") from None
     except RecursionError:
         raise InputError(f"{file}: is nested too deeply") from None
 

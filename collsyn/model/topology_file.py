@@ -1,6 +1,7 @@
 """Topology files: the YAML form, one line a link, rewritten byte for byte (docs/formats/topology.md)."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.files import digest, write_atomic
-from collsyn.model.fields import Fields, load_document
+from collsyn.model.fields import Fields, finite_number, load_document
 from collsyn.model.topology import Cut, Topology
 from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, rounded, s_to_us, us_to_s
 
@@ -126,12 +127,9 @@ def read_link_costs(entry: Fields, count: int = 1) -> tuple[float, float, float]
         beta = gb_s_to_beta(entry.number("bandwidth_gb_s", above=0))
     alpha_us = entry.number("alpha_us", default=0, minimum=0)
     overhead = entry.raw("overhead_us", default=0)
-    if overhead == "alpha":
-        overhead_us = alpha_us
-    elif isinstance(overhead, bool) or not isinstance(overhead, int | float) or not 0 <= overhead <= alpha_us:
+    overhead_us = alpha_us if overhead == "alpha" else finite_number(overhead)
+    if overhead_us is None or not 0 <= overhead_us <= alpha_us:
         entry.fail("overhead_us", f"is {overhead!r}; expected 0 .. alpha_us ({alpha_us:g}) or the word alpha")
-    else:
-        overhead_us = float(overhead)
     return us_to_s(alpha_us), beta / count, us_to_s(overhead_us)
 
 
@@ -173,7 +171,7 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
     while index < len(rows):
         src, dst, alpha_s, beta, overhead_s, count = rows[index]
         mirrored = index + 1 < len(rows) and rows[index + 1] == (dst, src, alpha_s, beta, overhead_s, count)
-        entry: dict[str, Any] = {"from": ids[src], "to": ids[dst], "bandwidth_gb_s": _tidy(beta_to_gb_s(beta) / count)}
+        entry: dict[str, Any] = {"from": ids[src], "to": ids[dst], **_bandwidth_document(beta, count)}
         entry["alpha_us"] = _tidy(s_to_us(alpha_s))
         if overhead_s > 0:
             entry["overhead_us"] = (
@@ -186,6 +184,14 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
         entries.append(entry)
         index += 1 + mirrored
     return entries
+
+
+def _bandwidth_document(beta: float, count: int) -> dict[str, Any]:
+    """The key and number of a lane's bandwidth: GB/s, or the inverse where only that is a short number (23 us/MB)."""
+    gb_s, us_per_mb = _tidy(beta_to_gb_s(beta) / count), _tidy(beta * count * 1e12)
+    if gb_s_to_beta(gb_s) / count != beta and us_per_mb * 1e-12 / count == beta:
+        return {"beta_us_per_mb": us_per_mb}
+    return {"bandwidth_gb_s": gb_s}
 
 
 def _vertex_lists(fields: Fields, key: str, ids: Mapping[Any, int]) -> tuple[tuple[int, ...], ...]:
@@ -217,10 +223,17 @@ def flow(value: object) -> str:
         return "{" + ", ".join(f"{flow(key)}: {flow(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, float):
+        # YAML reads 1e-05 as text, 1.0e-05 as a number.
+        return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
     if isinstance(value, str):
         plain = value.replace("-", "").replace("_", "").replace("/", "").replace(".", "")
         reserved = value.lower() in ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
-        return (
-            value if plain.isalnum() and plain.isascii() and value[0].isalpha() and not reserved else json.dumps(value)
-        )
+        return value if plain.isalnum() and plain.isascii() and value[0].isalpha() and not reserved else _quoted(value)
     return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted YAML scalar in ASCII; unlike JSON it names characters beyond 16 bits by one escape."""
+    escaped = (json.dumps(letter)[1:-1] if ord(letter) < 1 << 16 else f"\\U{ord(letter):08x}" for letter in text)
+    return f'"{"".join(escaped)}"'

@@ -52,7 +52,7 @@ _HAND_MADE = {
     "pair": lambda: build(2, [(0, 1)], both=True),
     "line": lambda: build(4, [(0, 1), (1, 2), (2, 3)], both=True),
     "one-way ring": lambda: build(4, ring_edges(4)),
-    "unequal ring": lambda: build(5, [(a, b, 10 + 15 * a, 0.3 + 0.4 * b) for a, b in ring_edges(5)], both=True),
+    "unequal ring": lambda: build(5, [(a, b, 10 + 15 * a, (3 + 4 * b) / 10) for a, b in ring_edges(5)], both=True),
     "occupying ring": lambda: build(4, [(a, b, 25, 0.7, 0.7) for a, b in ring_edges(4)], both=True),
     "star": lambda: build(4, [(r, 4, 100, 0.35, 0.3) for r in range(4)], switches=1, both=True),
     "unequal star": lambda: build(4, [(r, 4, 25 * (r + 1), 0.3) for r in range(4)], switches=1, both=True),
