@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collsyn.bench.data import Pattern
-from collsyn.bench.sizes import shards
 from collsyn.model.collective import Collective
 
 Array = npt.NDArray[Any]
@@ -105,7 +104,3 @@ class MpiCollective:
             counts[peer] += int(places.lengths[chunk]) * width
         return [array.view(np.uint8), (counts.tolist(), starts.tolist()), self._mpi.BYTE]
 
-
-def divides_evenly(collective: Collective, num_elements: int) -> bool:
-    """Whether all ranks' shards have one length, as MPI's calls without counts need."""
-    return num_elements % shards(collective) == 0
