@@ -6,15 +6,15 @@ from itertools import chain, combinations
 from math import comb, isfinite
 
 import numpy as np
+import numpy.typing as npt
 
-from collsyn.model.arrays import F64
+from collsyn.model.arrays import F64, I64
 from collsyn.model.topology import Topology
 from collsyn.topology.symmetry import group_elements, orbits
 
 # Halves times placements of switches that are tried, and sources times links that are searched, within seconds.
 MAX_HALVES = 1 << 20
 MAX_SEARCH = 10**8
-_BATCH = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -103,22 +103,29 @@ def _least_half(topology: Topology) -> Bisection:
     n, switches = topology.num_ranks, len(topology.switch_names)
     halves = combinations(range(n), n // 2) if n % 2 else ((0, *rest) for rest in combinations(range(1, n), n // 2 - 1))
     members = np.fromiter(chain.from_iterable(halves), dtype=np.int64).reshape(-1, n // 2)
-    flows = np.zeros((topology.num_vertices, topology.num_vertices))
-    np.add.at(flows, (topology.src, topology.dst), topology.bandwidth)
-    best, where = np.inf, members[0]
+    inside = np.zeros((topology.num_vertices, len(members)), dtype=np.bool_)
+    inside[members.T, np.arange(len(members))] = True
+    direct = (topology.src < n) & (topology.dst < n)
+    between_ranks = _crossing(topology, np.flatnonzero(direct), inside)
+    best, where = np.inf, 0
     for placement in range(1 << switches):
-        bits = [placement >> s & 1 for s in range(switches)]
-        for begin in range(0, len(members), _BATCH):
-            batch = members[begin : begin + _BATCH]
-            inside = np.zeros((len(batch), topology.num_vertices))
-            np.put_along_axis(inside, batch, 1.0, axis=1)
-            inside[:, n:] = bits
-            for matrix in (flows, flows.T):
-                crossing: F64 = ((inside @ matrix) * (1 - inside)).sum(axis=1)
-                least = int(crossing.argmin())
-                if crossing[least] < best * (1 - 1e-12):
-                    best, where = float(crossing[least]), batch[least]
-    return Bisection(best, True, f"ranks {', '.join(map(str, where.tolist()))}")
+        inside[n:] = np.array([placement >> s & 1 for s in range(switches)], dtype=np.bool_)[:, None]
+        at_switches = _crossing(topology, np.flatnonzero(~direct), inside)
+        for crossing in (a + b for a, b in zip(between_ranks, at_switches, strict=True)):
+            least = int(crossing.argmin())
+            if crossing[least] < best * (1 - 1e-12):
+                best, where = float(crossing[least]), least
+    return Bisection(best, True, f"ranks {', '.join(map(str, members[where].tolist()))}")
+
+
+def _crossing(topology: Topology, links: I64, inside: npt.NDArray[np.bool_]) -> tuple[F64, F64]:
+    """Bandwidth of some links that leave and that enter each vertex set (columns of `inside`)."""
+    leaving, entering = np.zeros(inside.shape[1]), np.zeros(inside.shape[1])
+    for link in links.tolist():
+        src, dst = inside[topology.src[link]], inside[topology.dst[link]]
+        leaving += topology.bandwidth[link] * (src & ~dst)
+        entering += topology.bandwidth[link] * (dst & ~src)
+    return leaving, entering
 
 
 def _farthest(topology: Topology, sources: Sequence[int], weights: F64) -> float | None:

@@ -121,6 +121,11 @@ def test_the_file_is_yaml_that_means_what_it_says(topology):
     assert lanes == topology.count.sum()
 
 
+def test_a_rank_alone_has_a_file():
+    alone = build(1, [])
+    assert topology_text(parsed(topology_text(alone))) == topology_text(alone)
+
+
 def test_json_is_read_too(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(topology_document(zoo("two boxes"))))
