@@ -38,6 +38,9 @@ class Argument(Protocol):
     kind: str
     """`kind` of its certificates: cut, path, parts or lengths."""
 
+    keys: tuple[str, ...]
+    """What its certificates hold besides `kind` and facts."""
+
     counts_chunks: bool
     """Whether it also holds for whole chunks (a Case with a length)."""
 

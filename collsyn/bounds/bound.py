@@ -85,7 +85,6 @@ def recheck(bound: Bound, collective: Collective, topology: Topology, size_bytes
     """
     try:
         proof = _prove(bound.kind, bound.scope, bound.certificate, collective, topology, size_bytes)
-        _check_facts(bound.certificate, proof)
         if not math.isclose(proof.time_s, bound.time_s, rel_tol=RELATIVE):
             refuse(f"the certificate shows {proof.time_s:.9g} s, not {bound.time_s:.9g} s")
         exact = proof.algbw_exact
@@ -155,7 +154,13 @@ def _prove(
     case = Case(collective, topology, size_bytes, length, shared)
     if not len(case.pairs[2]):
         refuse("no chunk is that long")
-    return this.prove(case, certificate)
+    proof = this.prove(case, certificate)
+    _check_facts(certificate, proof)
+    known = {"kind", "length", "shared", "throughput", "argument", *this.keys, *proof.facts}
+    unknown = [key for key in certificate if key not in known]
+    if unknown:
+        refuse(f"{unknown[0]} does not belong to the argument {name}")
+    return proof
 
 
 def _read_length(value: object) -> Fraction:
@@ -171,8 +176,8 @@ def _read_length(value: object) -> Fraction:
 def _check_facts(certificate: Mapping[str, Any], proof: Proof) -> None:
     for key, value in proof.facts.items():
         said = certificate.get(key)
-        same = said == value
-        if isinstance(value, float) and isinstance(said, int | float):
+        same = repr(said) == repr(value)  # tells True from 1 and 1 from 1.0, unlike ==
+        if isinstance(value, float) and isinstance(said, int | float) and not isinstance(said, bool):
             same = math.isclose(said, value, rel_tol=RELATIVE)
         if not same:
             refuse(f"{key} is {said!r}; the certificate shows {value!r}")
@@ -181,6 +186,4 @@ def _check_facts(certificate: Mapping[str, Any], proof: Proof) -> None:
 def _throughput(value: object, collective: Collective, topology: Topology, size_bytes: int) -> Fraction | None:
     if not isinstance(value, Mapping):
         refuse("throughput is not a certificate")
-    proof = _prove(str(value.get("argument")), "fluid", value, collective, topology, size_bytes)
-    _check_facts(value, proof)
-    return proof.algbw_exact
+    return _prove(str(value.get("argument")), "fluid", value, collective, topology, size_bytes).algbw_exact

@@ -33,10 +33,11 @@ class Cut:
     """
 
     kind = "cut"
+    keys = ("vertices",)
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:
-        """Of ranks and balls around them, boxes, the topology's cuts, switches with their ranks, and their complements."""
+        """Of ranks, balls around them, boxes, the topology's cuts, switches with their ranks, and complements."""
         inside = candidate_sets(case)
         amount = case.amounts_into(inside[:, : case.topology.num_ranks])
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -29,6 +29,7 @@ class Degree:
     """
 
     kind = "cut"
+    keys = ("side", "rank", "distance_s")
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:

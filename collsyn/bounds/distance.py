@@ -18,6 +18,7 @@ class Distance:
     """
 
     kind = "path"
+    keys = ("from", "to")
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:

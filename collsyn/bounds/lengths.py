@@ -24,6 +24,7 @@ class Lengths:
     """
 
     kind = "lengths"
+    keys = ("lengths",)
     counts_chunks = False
 
     def propose(self, case: Case) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ class Parts:
     """
 
     kind = "parts"
+    keys = ("parts", "side")
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:

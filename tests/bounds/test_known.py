@@ -90,9 +90,7 @@ def test_a_distant_crowd_counts_more_than_the_one_farthest():
     # A line 0-1-2 with six more ranks behind 2: what they send to 0 passes one link after two more hops.
     topology = build(9, [(0, 1), (1, 2), *((2, r, 300) for r in range(3, 9))], both=True)
     bound = fluid_bound(make_collective("gather", 9), topology, 9 * M)
-    assert bound.time_s == pytest.approx(
-        max(ALPHA_S + 8 * M / GB_S, 2 * ALPHA_S + 7 * M / GB_S, 3 * ALPHA_S + 6 * M / GB_S)
-    )
+    assert bound.time_s == pytest.approx(max(hops * ALPHA_S + (9 - hops) * M / GB_S for hops in (1, 2, 3)))
     bound = fluid_bound(make_collective("gather", 9), topology, 9)
     assert bound.time_s == pytest.approx(3 * ALPHA_S + 6 / GB_S)
 
@@ -108,7 +106,7 @@ def test_latency_of_switches_inside_the_set():
 
 @pytest.mark.parametrize("overhead_us, step_s", [(0.0, 0.0), (0.7, 0.7 * US)])
 def test_whole_chunks_on_a_dgx1(overhead_us, step_s):
-    """One chunk a GPU: seven into a GPU, whose double links bring one and whose single links half a one in each step."""
+    """One chunk a GPU: seven into each, where two double links bring one a step and two single links half a one."""
     collective, size = make_collective("allgather", 8), 256 << 20
     chunk_s = size / 8 / 50e9
     bound = chunk_bound(collective, dgx1(overhead_us), size)
