@@ -40,7 +40,12 @@ class Calls:
     """A program that is run again and again; flags count from a base that rises with every call."""
 
     def __init__(
-        self, job: Job, program: Program, dtype_name: str, op_name: str, describe: Callable[[int], str]
+        self,
+        job: Job,
+        program: Program,
+        describe: Callable[[int], str],
+        dtype_name: str = "uint8",
+        op_name: str = "sum",
     ) -> None:
         """`describe(record)` says in words where a rank is stuck."""
         self._job, self._program, self._describe = job, program, describe

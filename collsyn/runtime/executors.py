@@ -15,11 +15,11 @@ from collsyn.model.arrays import I64
 from collsyn.model.dtypes import divide, dtype_of, reducer
 from collsyn.runtime.arena import Control
 from collsyn.runtime.native_loader import ABORTED, DONE, DTYPE_CODES, OP_CODES, STALLED, Job, native_library
-from collsyn.runtime.program import MOVE, NOP, REDUCE, SIGNAL, WAIT, Program
+from collsyn.runtime.program import MOVE, NOP, REDUCE, REDUCE_STREAM, SIGNAL, STREAM, WAIT, Program
 
 # Polls before a rank sleeps: a handful where ranks outnumber cores, for then the awaited rank may need this very core;
 # otherwise about as long as going to sleep and waking up take.
-_POLLS_SHARED_CORES, _POLLS_OWN_CORE = 64, 2000
+_POLLS_SHARED_CORES, _POLLS_OWN_CORE = 64, 4000
 _PAUSES_S = (2e-5, 1e-3)
 _Step = tuple[int, list[npt.NDArray[Any]], int]
 # System call numbers of futex, for processors that may reorder stores.
@@ -45,7 +45,9 @@ def make_executor(program: Program, control: Control, dtype_name: str, op_name: 
     library = native_library()
     if library is None:
         return NumpyExecutor(program, control, dtype_name, op_name)
-    return NativeExecutor(library, program, control, dtype_name, op_name, num_ranks)
+    crowded = num_ranks > len(os.sched_getaffinity(0))
+    polls = _POLLS_SHARED_CORES if crowded else _POLLS_OWN_CORE
+    return NativeExecutor(library, program, control, dtype_name, op_name, polls)
 
 
 class NativeExecutor:
@@ -58,18 +60,18 @@ class NativeExecutor:
         control: Control,
         dtype_name: str,
         op_name: str,
-        num_ranks: int,
+        polls: int,
     ) -> None:
+        """`polls` of all waiting channels come before sleep."""
         self._library, self._keep = library, (program, control)
         self.next: I64 = np.zeros(len(program.end), dtype=np.int64)
-        crowded = num_ranks > len(os.sched_getaffinity(0))
         self._job = Job(
             instructions=program.records.ctypes.data,
             end=program.end.ctypes.data,
             next=self.next.ctypes.data,
             num_channels=len(program.end),
             own=control.address,
-            polls=_POLLS_SHARED_CORES if crowded else _POLLS_OWN_CORE,
+            polls=polls,
             dtype=DTYPE_CODES[dtype_name],
             op=OP_CODES[op_name],
         )
@@ -97,11 +99,11 @@ class NumpyExecutor:
     def _step(self, kind: int, dst: int, src: int, src2: int, count: int, value: int) -> _Step:
         if kind in (SIGNAL, WAIT):
             return kind, [_bytes_at(dst, 8).view(np.uint64)], value
-        if count and kind == MOVE and dst != src:
-            return kind, [_bytes_at(dst, count), _bytes_at(src, count)], 0
-        if count and kind == REDUCE:
+        if count and kind in (MOVE, STREAM) and dst != src:
+            return MOVE, [_bytes_at(dst, count), _bytes_at(src, count)], 0
+        if count and kind in (REDUCE, REDUCE_STREAM):
             storage = self._dtype.storage
-            return kind, [_bytes_at(at, count * storage.itemsize).view(storage) for at in (dst, src, src2)], 0
+            return REDUCE, [_bytes_at(at, count * storage.itemsize).view(storage) for at in (dst, src, src2)], 0
         return NOP, [], 0
 
     def _advance(self, at: int, end: int, base: int) -> int:

@@ -50,7 +50,7 @@ class HostContext:
         self.controls: list[Control] = []
         self._meet()
         barrier = barrier_program(self.rank, [control.address for control in self.controls])
-        self._barrier = Calls(self, barrier, "uint8", "sum", lambda record: f"barrier, round {record // 2}: waits")
+        self._barrier = Calls(self, barrier, lambda record: f"barrier, round {record // 2}: waits")
         bootstrap.at_end(self._end)
 
     def prepare(
@@ -227,7 +227,7 @@ class PreparedPlan:
             row = int(program.rows[record])
             return f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
 
-        self._calls = Calls(context, program, dtype_name, op_name, describe)
+        self._calls = Calls(context, program, describe, dtype_name, op_name)
         offsets = rank_layout(bound, rank).offsets
         arrays = [
             slot.own.bytes[offsets[buffer] : offsets[buffer] + int(bound.buffer_bytes[rank, buffer])].view(

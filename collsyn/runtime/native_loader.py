@@ -74,7 +74,7 @@ def _compiler() -> list[str] | None:
 def _built(compiler: list[str]) -> Path:
     """The library in the cache, compiled where it is not there yet; raises OSError or SubprocessError."""
     source = files("collsyn.runtime") / "native"
-    texts = {name: (source / name).read_text() for name in ("executor.c", "reduce.h")}
+    texts = {name: (source / name).read_text() for name in ("executor.c", "copy.h", "reduce.h")}
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=_COMPILE_LIMIT_S, check=True
     ).stdout
@@ -157,7 +157,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.collsyn_run.restype = ctypes.c_int
     for name, arguments in (
         ("collsyn_ring", [address]),
-        ("collsyn_reduce", [integer, integer, address, address, address, integer]),
+        ("collsyn_copy", [address, address, integer, integer]),
+        ("collsyn_reduce", [integer, integer, address, address, address, integer, integer]),
         ("collsyn_divide", [integer, address, integer, integer]),
     ):
         function = getattr(library, name)

@@ -8,7 +8,8 @@ import pytest
 from collsyn.model.dtypes import DTYPES, OPS, divide, dtype_of, reduce_into, to_numbers, to_stored
 from collsyn.runtime.native_loader import DTYPE_CODES, OP_CODES, native_library
 
-LENGTHS = (0, 1, 7, 8, 63, 513, 4099)
+# Odd ones are stored past the caches.
+LENGTHS = (0, 1, 8, 63, 514, 4098, 33_333)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, 6e-8, 1e-40, 65504.0, 3e38, 1.0009765625, 1 / 3]
 
 
@@ -47,14 +48,32 @@ def same_bits(dtype_name, got, want):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("into", ["apart", "first", "second"])
 def test_compiled_reductions_equal_the_model(library, dtype_name, op_name, length, into):
+    stream = length % 2
     a, b = samples(dtype_name, length, 0), samples(dtype_name, length, 1)
     want = np.zeros_like(a)
     with np.errstate(all="ignore"):
         reduce_into(op_name, dtype_name, want, a, b)
     dst = {"apart": np.zeros_like(a), "first": a, "second": b}[into]
     addresses = [array.ctypes.data for array in (dst, a, b)]
-    library.collsyn_reduce(DTYPE_CODES[dtype_name], OP_CODES[op_name], *addresses, length)
+    library.collsyn_reduce(DTYPE_CODES[dtype_name], OP_CODES[op_name], *addresses, length, stream)
     assert same_bits(dtype_name, dst, want)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 4095, 4096, 4097, 100_003])
+@pytest.mark.parametrize("stream", [0, 1])
+@pytest.mark.parametrize(("dst", "src"), [(64, 1000), (65, 128), (127, 64)])
+def test_copies_move_all_bytes_and_no_others(library, length, stream, dst, src):
+    given = np.random.default_rng(length).integers(0, 256, size=length + 2000, dtype=np.uint8)
+    memory = np.zeros(length + 2000, dtype=np.uint8)
+    want = memory.copy()
+    want[dst : dst + length] = given[src : src + length]
+    library.collsyn_copy(memory.ctypes.data + dst, given.ctypes.data + src, length, stream)
+    assert (memory == want).all()
+    # Within one buffer the ranges overlap.
+    want = given.copy()
+    want[dst : dst + length] = given[src : src + length]
+    library.collsyn_copy(given.ctypes.data + dst, given.ctypes.data + src, length, stream)
+    assert (given == want).all()
 
 
 @pytest.mark.parametrize("dtype_name", DTYPES)

@@ -8,15 +8,15 @@
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "copy.h"
 #include "reduce.h"
 
 /* Also the columns of the loader's record type; `flag` shares a place with `dst`, the doorbell with `src`. */
-enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT };
+enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT, STREAM, REDUCE_STREAM };
 typedef struct {
     int64_t kind;
     void *dst;
@@ -98,10 +98,12 @@ static int64_t advance(const job *j, int64_t at, int64_t end, uint64_t base) {
         const instruction *i = &j->instructions[at];
         switch (i->kind) {
         case MOVE:
-            if (i->dst != i->src) memmove(i->dst, i->src, (size_t)i->count);
+        case STREAM:
+            copy(i->dst, i->src, i->count, i->kind == STREAM);
             break;
         case REDUCE_INTO:
-            REDUCE_KERNELS[j->dtype][j->op](i->dst, i->src, i->src2, i->count);
+        case REDUCE_STREAM:
+            reduce(j->dtype, j->op, i->dst, i->src, i->src2, i->count, i->kind == REDUCE_STREAM);
             break;
         case SIGNAL:
             __atomic_store_n((uint64_t *)i->dst, base + i->value, __ATOMIC_RELEASE);
@@ -148,9 +150,12 @@ int collsyn_run(job *j, uint64_t base, int64_t slice_ns) {
     }
 }
 
-/* Reductions by themselves. */
-void collsyn_reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count) {
-    REDUCE_KERNELS[dtype][op](dst, src, src2, count);
+/* Moves and reductions by themselves. */
+void collsyn_copy(void *dst, const void *src, int64_t count, int64_t stream) { copy(dst, src, count, stream != 0); }
+
+void collsyn_reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count,
+                    int64_t stream) {
+    reduce(dtype, op, dst, src, src2, count, stream != 0);
 }
 
 void collsyn_divide(int64_t dtype, void *data, int64_t count, int64_t divisor) {
