@@ -38,7 +38,7 @@ def topology_text(topology: Topology) -> str:
     document = topology_document(topology)
     lines = []
     for key, value in document.items():
-        if isinstance(value, list) and value:
+        if isinstance(value, list) and value and not isinstance(value[0], int | float):
             lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
         else:
             lines.append(f"{key}: {flow(value)}")

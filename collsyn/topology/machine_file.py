@@ -1,4 +1,4 @@
-"""Machine files, `collsyn-machine/1` (docs/formats/profile.md): YAML with a box, its fabric and variants of costs."""
+"""Machine files, `collsyn-machine/1` (docs/formats/machine.md): YAML with a box, its fabric and variants of costs."""
 
 import math
 import re
