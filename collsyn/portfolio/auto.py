@@ -3,17 +3,19 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from collsyn.bounds import chunk_bound, fluid_bound
+from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import CollsynError, Infeasible, InputError
 from collsyn.lower.lower import lower
 from collsyn.model.bound import Bound
 from collsyn.model.schedule import Schedule
-from collsyn.synth.problem import Options, Problem, Synthesizer
+from collsyn.model.topology import Topology
+from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
-from collsyn.topology.properties import require_connected
 
 # Seconds after which no further method is begun, where no other limit is given.
 TIME_LIMIT_S = 30.0
@@ -47,10 +49,15 @@ class Candidate:
         return float("inf") if self.schedule is None else self.schedule.finish_s
 
     @property
+    def bound_s(self) -> float | None:
+        """The fluid bound of the problem (None without a schedule, which carries it)."""
+        bounds = () if self.schedule is None else self.schedule.bounds
+        return next((bound.time_s for bound in bounds if bound.scope == "fluid"), None)
+
+    @property
     def gap(self) -> float | None:
         """How far the finish lies over the fluid bound, as a share of it (None without a bound above 0)."""
-        bound = next((b for b in self.schedule.bounds if b.scope == "fluid"), None) if self.schedule else None
-        return None if bound is None or bound.time_s <= 0 else self.finish_s / bound.time_s - 1
+        return self.finish_s / self.bound_s - 1 if self.bound_s else None
 
 
 def best(
@@ -58,18 +65,19 @@ def best(
 ) -> list[Candidate]:
     """Run methods (all by default) on a problem; their candidates, best first, those without a schedule last.
 
-    Candidates are ranked by the finish of their plans if every contender can be lowered, else by their own. `plans` says
-    whether to lower at all (None: up to MAX_PLAN_RANKS ranks). No method is begun after the time limit of the options
-    (TIME_LIMIT_S by default), and an interruption from the keyboard ends the search: what was found until then counts,
-    the other methods are marked INTERRUPTED. Without a time limit in the options the result is the same every time,
-    unless the default one was met. Raises Infeasible for a topology that is not connected.
+    Candidates are ranked by the finish of their plans if every contender can be lowered, else by their own. `plans`
+    says whether to lower at all (None: up to MAX_PLAN_RANKS ranks). No method is begun after the time limit of the
+    options (TIME_LIMIT_S by default), and an interruption from the keyboard ends the search: what was found until then
+    counts, the other methods are marked INTERRUPTED. Without a time limit in the options the result is the same every
+    time, unless the default one was met, which the provenance then says. Raises Infeasible where ranks that must
+    exchange data are not connected, and whatever a method raises that is the only one.
     """
-    require_connected(problem.topology)
     run = _Run(problem, options, list(METHODS) if methods is None else list(methods))
     found = run.candidates()
     if plans or (plans is None and problem.topology.num_ranks <= MAX_PLAN_RANKS):
         found = run.with_plans(found)
-    return sorted(found, key=_ranking(found))
+    ranked = _ranked(found)
+    return ranked if len(ranked) == 1 else [_with_rivals(ranked), *ranked[1:]]
 
 
 def best_schedule(problem: Problem, options: Options, name: str = "auto", plans: bool | None = None) -> Schedule:
@@ -98,7 +106,8 @@ class _Run:
         self.begin_s = time.monotonic()
         self.limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
         self.interrupted = False
-        self._fluid: Bound | None = None
+        self.fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
+        self.whole: dict[tuple[int, bool], Bound] = {}
 
     def left_s(self) -> float:
         """Seconds until the limit."""
@@ -121,11 +130,12 @@ class _Run:
 
     def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates with the times of their plans, as far as they contend, can be lowered and time allows."""
-        limit = CONTENDING * min((candidate.finish_s for candidate in candidates), default=0.0)
+        contenders = _contenders(candidates)
         result: list[Candidate] = []
         for candidate in sorted(candidates, key=lambda each: each.finish_s):
             lowered = candidate
-            if candidate.schedule is not None and candidate.finish_s <= limit and not self.interrupted:
+            in_time = not self.interrupted and (self.left_s() > 0 or len(contenders) == 1)
+            if candidate.schedule is not None and candidate in contenders and in_time:
                 try:
                     lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
                 except KeyboardInterrupt:
@@ -140,6 +150,7 @@ class _Run:
         reason = synthesizer.accepts(self.problem)
         if reason is not None:
             return Candidate(name, refused=reason)
+        _warm_up(name, self.problem.kind)
         try:
             begin_s = time.monotonic()
             schedule = synthesizer.synthesize(self.problem, self._options())
@@ -160,10 +171,11 @@ class _Run:
         return replace(self.options, time_limit_s=max(self.left_s(), 1e-3), progress=None)
 
     def _bounds(self, schedule: Schedule) -> list[Bound]:
-        collective, topology, size_bytes = schedule.collective, schedule.topology, schedule.size_bytes
-        if self._fluid is None:
-            self._fluid = fluid_bound(collective, topology, size_bytes)
-        return [self._fluid, chunk_bound(collective, topology, size_bytes, batched=bool((schedule.batch >= 0).any()))]
+        alike = schedule.collective.chunks_per_rank, avoids_overhead(schedule)
+        if alike not in self.whole:
+            collective, topology = schedule.collective, schedule.topology
+            self.whole[alike] = chunk_bound(collective, topology, schedule.size_bytes, alike[1])
+        return [self.fluid, self.whole[alike]]
 
     def _report(self, index: int, found: list[Candidate]) -> None:
         if self.options.progress is None:
@@ -177,5 +189,46 @@ class _Run:
 
 
 def _plan_s(schedule: Schedule) -> float:
-    plan = lower(schedule)
-    return simulate_plan(plan, schedule.topology, schedule.size_bytes).finish_s
+    return float(simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s)
+
+
+def _contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
+    limit = CONTENDING * min((candidate.finish_s for candidate in candidates), default=0.0)
+    return [candidate for candidate in candidates if candidate.schedule is not None and candidate.finish_s <= limit]
+
+
+def _ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Best first: contenders by their plans if all have one, then the others by their own finish."""
+    contenders = _contenders(candidates)
+    by_plan = all(candidate.plan_s is not None for candidate in contenders)
+
+    def place(candidate: Candidate) -> tuple[bool, float, float]:
+        if by_plan and candidate in contenders:
+            assert candidate.plan_s is not None
+            return False, candidate.plan_s, candidate.finish_s
+        return by_plan or candidate.schedule is None, candidate.finish_s, candidate.finish_s
+
+    return sorted(candidates, key=place)
+
+
+def _with_rivals(ranked: list[Candidate]) -> Candidate:
+    """The best candidate, its schedule noting which methods it was chosen from, and whether time was short."""
+    best = ranked[0]
+    if best.schedule is None:
+        return best
+    notes: dict[str, Any] = {"chosen_from": sorted(c.method for c in ranked if c.schedule is not None)}
+    late = sorted(c.method for c in ranked if c.refused in (OUT_OF_TIME, INTERRUPTED))
+    if late:
+        notes["not_begun"] = late
+    return replace(best, schedule=best.schedule.with_notes(**notes))
+
+
+@cache
+def _warm_up(name: str, kind: str) -> None:
+    """Solve a problem of two ranks, so that what compiles or loads at first use does not count as synthesis."""
+    columns = {"alpha_s": [0.0] * 2, "beta_s_per_byte": [1e-9] * 2, "overhead_s": [0.0] * 2, "count": [1] * 2}
+    pair = Topology("pair", 2, src=[0, 1], dst=[1, 0], **columns)  # type: ignore[arg-type]
+    counts = [[0, 1], [1, 0]] if kind == "alltoallv" else None
+    problem = Problem("allgather" if kind == "custom" else kind, pair, 2, counts=counts)
+    if method(name).accepts(problem) is None:
+        method(name).synthesize(problem, Options())

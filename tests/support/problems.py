@@ -36,7 +36,7 @@ def all_problems(topology: Topology, size_bytes: int = SIZE, chunks: int | None 
 
 
 def grouped_problems(topology: Topology, size_bytes: int = SIZE) -> Iterator[Problem]:
-    """Every collective in two process groups of unequal size at once, and the sharded ones with counts, 0 among them."""
+    """Every collective in two process groups of unequal size at once, and the sharded ones with counts (also 0)."""
     n = topology.num_ranks
     if n < 4:
         return

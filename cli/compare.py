@@ -1,0 +1,193 @@
+"""`collsyn compare`: methods side by side over sizes, each with its distance from the bound."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._options import (
+    FILE,
+    chosen_sizes,
+    examples,
+    json_option,
+    problem_options,
+    seed_option,
+    sizes_options,
+    time_limit_option,
+)
+from ._output import Cell, emit_json, progress, table
+from ._problem import chosen_topology, make_problem
+
+if TYPE_CHECKING:
+    from collsyn.model.schedule import Schedule
+    from collsyn.portfolio.auto import Candidate
+    from collsyn.synth.problem import Options, Problem
+
+DEFAULT_SIZES = "1K:1G:32"
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of methods separated by commas."""
+    from collsyn.errors import InputError
+    from collsyn.synth.table import method
+
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise click.BadParameter("names no method")
+    for name in found:
+        try:
+            method(name)
+        except InputError as error:
+            raise click.BadParameter(str(error)) from error
+    return found
+
+
+@click.command(
+    "compare",
+    epilog=examples(
+        "collsyn compare --collective allreduce --topology full:8 --sizes 1K:1G:32",
+        "collsyn compare --collective allgather --topology dgx1 --methods ring,greedy --json",
+    ),
+)
+@problem_options(topology_required=False)
+@sizes_options(default=DEFAULT_SIZES)
+@click.option("--methods", type=names, metavar="A,B,...", help="Only these methods. [default: all]")
+@click.option("--with", "files", type=FILE, multiple=True, metavar="FILE", help="Also this schedule, timed anew.")
+@click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
+@time_limit_option()
+@seed_option()
+@json_option()
+def command(
+    collective: str,
+    topology: str | None,
+    root: int | None,
+    subset: tuple[int, ...] | None,
+    groups: tuple[tuple[int, ...], ...] | None,
+    counts: Path | None,
+    spec: Path | None,
+    size: int | None,
+    sizes: tuple[int, ...] | None,
+    methods: tuple[str, ...] | None,
+    files: tuple[Path, ...],
+    chunks: int | None,
+    time_limit_s: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Tabulate methods over sizes: time of the schedule, and how far it lies over the lower bound.
+
+    Every schedule is verified. Methods that do not serve the problem say why.
+    """
+    from collsyn.model.schedule_file import read_schedule
+    from collsyn.synth.problem import Options
+
+    if size is None and sizes is None:
+        from ._options import size_range
+
+        sizes = size_range(DEFAULT_SIZES)
+    asked = chosen_sizes(size, sizes)
+    where = chosen_topology(topology)
+    problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
+    options = Options(seed=seed, time_limit_s=time_limit_s)
+    others = [(str(file), _matching(read_schedule(file), problem, file)) for file in files]
+    rows: list[dict[str, Any]] = []
+    with progress(f"{problem.kind} on {problem.topology.name}", total=len(asked.size_bytes)) as update:
+        for index, size_bytes in enumerate(asked.size_bytes):
+            update(index)
+            rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others)
+    if as_json:
+        emit_json(rows)
+    else:
+        _show(problem, rows)
+
+
+def _matching(schedule: "Schedule", problem: "Problem", file: Path) -> "Schedule":
+    """The schedule of a file, found right and for this problem; raises InputError, VerificationError."""
+    from collsyn.check.verify import verify_schedule
+    from collsyn.errors import InputError
+
+    verify_schedule(schedule).raise_if_bad(str(file))
+    asked, found = problem.collective(), schedule.collective
+    alike = {key: value for key, value in found.spec.items() if key != "chunks_per_rank"}
+    if alike != {key: value for key, value in asked.spec.items() if key != "chunks_per_rank"}:
+        raise InputError(f"{file}: is a schedule of another collective ({found.kind}, {found.num_ranks} ranks)")
+    return schedule
+
+
+def _rows(
+    problem: "Problem",
+    options: "Options",
+    methods: Sequence[str] | None,
+    others: Sequence[tuple[str, "Schedule"]],
+) -> list[dict[str, Any]]:
+    """One document for every method and file at the size of the problem."""
+    from collsyn.check.simulate import retime
+    from collsyn.portfolio.auto import best
+    from collsyn.synth.table import METHODS
+
+    candidates = {found.method: found for found in best(problem, options, methods, plans=False)}
+    order = list(METHODS) if methods is None else list(methods)
+    bound = next((found.bound_s for found in candidates.values() if found.bound_s is not None), None)
+    rows = [_document(problem, name, candidates[name], bound) for name in order]
+    for name, schedule in others:
+        finish_s = retime(schedule, problem.size_bytes, problem.topology).finish_s
+        rows.append(_row(problem, name, finish_s, bound, schedule.collective.chunks_per_rank, None))
+    return rows
+
+
+def _document(problem: "Problem", name: str, found: "Candidate", bound_s: float | None) -> dict[str, Any]:
+    if found.schedule is None:
+        return _row(problem, name, None, bound_s, None, found.refused)
+    return _row(problem, name, found.finish_s, bound_s, found.schedule.collective.chunks_per_rank, None)
+
+
+def _row(
+    problem: "Problem",
+    name: str,
+    finish_s: float | None,
+    bound_s: float | None,
+    chunks: int | None,
+    refused: str | None,
+) -> dict[str, Any]:
+    from collsyn.units import s_to_us
+
+    gap = None if finish_s is None or not bound_s else finish_s / bound_s - 1
+    return {
+        "collective": problem.kind,
+        "topology": problem.topology.name,
+        "size_bytes": problem.size_bytes,
+        "method": name,
+        "finish_us": None if finish_s is None else s_to_us(finish_s),
+        "bound_us": None if bound_s is None else s_to_us(bound_s),
+        "gap": gap,
+        "chunks_per_rank": chunks,
+        "refused": refused,
+    }
+
+
+def _show(problem: "Problem", rows: Sequence[dict[str, Any]]) -> None:
+    from collsyn.units import format_size
+
+    sizes = list(dict.fromkeys(row["size_bytes"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    at = {(row["method"], row["size_bytes"]): row for row in rows}
+    title = (
+        f"{problem.kind} on {problem.topology.name}, overhead {problem.topology.overhead_model}; us (over the bound)"
+    )
+    served = [name for name in methods if any(at[name, size]["finish_us"] is not None for size in sizes)]
+    cells: list[tuple[Cell, ...]] = []
+    for size in sizes:
+        bound = at[methods[0], size]["bound_us"]
+        cells.append((format_size(size), bound, *(_cell(at[name, size]) for name in served)))
+    table(title, ("size", "bound us", *served), cells)
+    refused = [(name, at[name, sizes[0]]["refused"]) for name in methods if name not in served]
+    if refused:
+        table("Not served", ("method", "why"), refused)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if row["finish_us"] is None:
+        return "-"
+    return f"{row['finish_us']:.4g}" + ("" if row["gap"] is None else f" ({100 * row['gap']:.1f}%)")

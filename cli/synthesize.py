@@ -1,0 +1,175 @@
+"""`collsyn synthesize`: a schedule for a collective, proven right, with its distance from the bound."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._options import (
+    chosen_sizes,
+    examples,
+    json_option,
+    output_option,
+    problem_options,
+    seed_option,
+    sizes_options,
+    time_limit_option,
+)
+from ._output import Cell, emit_json, note, progress, table
+from ._problem import OUT, chosen_topology, make_problem
+
+if TYPE_CHECKING:
+    from collsyn.model.schedule import Schedule
+    from collsyn.portfolio.auto import Candidate
+    from collsyn.synth.problem import Options, Problem
+
+# Schedules of more sends than people would read are written as columns (.npz).
+MAX_JSON_SENDS = 20_000
+INTERRUPTED = 130
+
+
+@click.command(
+    "synthesize",
+    epilog=examples(
+        "collsyn synthesize --collective allgather                      # for the machine just profiled",
+        "collsyn synthesize --collective allreduce --topology dgx1 --size 256M --json",
+        "collsyn synthesize --collective alltoall --topology torus:4x4 --sizes 1K:64M --method direct -o none",
+    ),
+)
+@problem_options(topology_required=False)
+@sizes_options()
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="One of the methods of docs/synthesizers.md, or auto: all of them, the best is kept.",
+)
+@click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
+@time_limit_option()
+@seed_option()
+@click.option("--plan", "with_plan", is_flag=True, help="Lower and simulate the plan, too, above 64 ranks.")
+@output_option("Where to write the schedule (.npz: columns), or none. [default: collsyn-out/schedules/...]")
+@json_option()
+def command(
+    collective: str,
+    topology: str | None,
+    root: int | None,
+    subset: tuple[int, ...] | None,
+    groups: tuple[tuple[int, ...], ...] | None,
+    counts: Path | None,
+    spec: Path | None,
+    size: int | None,
+    sizes: tuple[int, ...] | None,
+    method: str,
+    chunks: int | None,
+    time_limit_s: float | None,
+    seed: int,
+    with_plan: bool,
+    output: str | None,
+    as_json: bool,
+) -> int:
+    """Make a schedule for a collective on a topology, verify it, and say how far it is from the lower bound.
+
+    All methods that serve the problem are tried (--method auto) and the one whose simulated plan is
+    quickest is kept. Ctrl-C keeps the best so far.
+    """
+    from collsyn.portfolio.auto import INTERRUPTED as STOPPED
+    from collsyn.synth.problem import Options
+    from collsyn.synth.table import method as named
+
+    asked = chosen_sizes(size, sizes)
+    if asked.is_sweep and output not in (None, "none"):
+        raise click.UsageError("-o FILE takes one size; leave it out for a sweep, or give -o none")
+    if method != "auto":
+        named(method)
+    where = chosen_topology(topology)
+    problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
+    options = Options(seed=seed, time_limit_s=time_limit_s)
+    documents, stopped = [], False
+    for size_bytes in asked.size_bytes:
+        candidates = _solved(replace(problem, size_bytes=size_bytes), options, method, with_plan)
+        stopped = any(candidate.refused == STOPPED for candidate in candidates)
+        documents.append(_finished(candidates, output))
+        if not as_json:
+            _show(documents[-1], candidates)
+        if stopped:
+            note("interrupted; this is the best so far")
+            break
+    if as_json:
+        emit_json(documents if asked.is_sweep else documents[0])
+    return INTERRUPTED if stopped else 0
+
+
+def _solved(problem: "Problem", options: "Options", method: str, with_plan: bool) -> list["Candidate"]:
+    from collsyn.portfolio.auto import best
+
+    with progress(f"{problem.kind} on {problem.topology.name}", total=1.0) as update:
+        methods = None if method == "auto" else [method]
+        return best(problem, replace(options, progress=update), methods, True if with_plan else None)
+
+
+def _finished(candidates: Sequence["Candidate"], output: str | None) -> dict[str, Any]:
+    """Write the best candidate's schedule and return its document."""
+    from collsyn.check.summary import summary
+    from collsyn.model.schedule_file import write_schedule
+    from collsyn.portfolio.auto import chosen
+
+    found = chosen(candidates)
+    schedule = found.schedule
+    assert schedule is not None
+    file = None
+    if output != "none":
+        file = Path(output) if output else _default_file(schedule)
+        write_schedule(schedule, file)
+    document = summary(schedule, found.plan_s, found.synthesis_s, found.verify_s, None if file is None else str(file))
+    return {**document, "candidates": [_candidate_document(candidate) for candidate in candidates]}
+
+
+def _candidate_document(candidate: "Candidate") -> dict[str, Any]:
+    from collsyn.units import s_to_us
+
+    return {
+        "method": candidate.method,
+        "finish_us": None if candidate.schedule is None else s_to_us(candidate.finish_s),
+        "plan_us": None if candidate.plan_s is None else s_to_us(candidate.plan_s),
+        "gap": candidate.gap,
+        "refused": candidate.refused,
+    }
+
+
+def _default_file(schedule: "Schedule") -> Path:
+    """collsyn-out/schedules/COLLECTIVE-TOPOLOGY-SIZE, with the form that fits the number of sends."""
+    from collsyn.units import format_size
+
+    place = re.sub(r"[^A-Za-z0-9._-]+", "-", schedule.topology.name).strip("-.")[:80] or "topology"
+    name = f"{schedule.collective.kind}-{place}-{format_size(schedule.size_bytes)}"
+    form = "json" if schedule.num_sends <= MAX_JSON_SENDS else "npz"
+    return OUT / "schedules" / f"{name}.{form}"
+
+
+def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
+    from collsyn.units import format_size
+
+    title = (
+        f"{document['collective']} of {format_size(document['size_bytes'])} on {document['topology']}, "
+        f"{document['num_ranks']} ranks, overhead {document['model']}; bound {document['bound_us']:.4g} us "
+        f"({document['bound_kind']})"
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            candidate.method,
+            None if candidate.schedule is None else candidate.finish_s * 1e6,
+            None if candidate.plan_s is None else candidate.plan_s * 1e6,
+            None if candidate.gap is None else f"{100 * candidate.gap:.1f}%",
+            None if candidate.schedule is None else candidate.schedule.collective.chunks_per_rank,
+            candidate.refused or ("verified, kept" if candidate is candidates[0] else "verified"),
+        )
+        for candidate in candidates
+    ]
+    table(title, ("method", "schedule us", "plan us", "gap", "chunks a rank", ""), rows)
+    wrote = f"wrote {document['file']}" if document["file"] else "nothing written"
+    note(f"{document['algbw_gb_s']:.4g} GB/s algorithm bandwidth, {document['num_sends']} sends; {wrote}")
