@@ -8,6 +8,7 @@ import pytest
 
 from collsyn.data import data_names
 from collsyn.topology.presets import machine
+from collsyn.topology.properties import capacity
 from collsyn.topology.resolve import load_topology
 from tests.support.topologies import as_graph
 
@@ -308,3 +309,24 @@ def test_every_number_of_a_machine_has_its_source_beside_it(name):
     assert all("source:" in line for line in costs)
     assert all("#" in line for line in physical if line.startswith(("overhead_us:", "min_piece:")))
     assert sum("options:" in line for line in lines) == sum(line.startswith("    source:") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "gb_s"),
+    [
+        ("mi250", 342.857),
+        ("mi250:2", 354.133),
+        ("mi250:4", 341.333),
+        ("dgx-a100", 342.857),
+        ("dgx-a100:2", 346.667),
+        ("dgx-a100:4", 266.667),
+        ("dgx-a100:8", 228.571),
+    ],
+)
+def test_the_bottleneck_of_gathering_is_among_ranks_boxes_and_cuts(text, gb_s):
+    # Algorithm bandwidths of allgather that ForestColl (arXiv 2402.06787) proves optimal for these machines.
+    topology = load_topology(text)
+    n = topology.num_ranks
+    sets = [(rank,) for rank in range(n)] + [cut.vertices for cut in topology.cuts] + list(topology.boxes)
+    outside = [(n - sum(v < n for v in inside), capacity(topology, inside)[1]) for inside in sets]
+    assert min(n * entering / ranks for ranks, entering in outside if ranks) / 1e9 == pytest.approx(gb_s, rel=1e-5)
