@@ -27,7 +27,11 @@ KINDS = (
 )
 REDUCING = frozenset({"reducescatter", "allreduce", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+PAIRWISE = frozenset({"alltoall", "alltoallv"})
 ALIASES = {"reduce-scatter": "reducescatter", "reduce_scatter": "reducescatter", "all-gather": "allgather"}
+
+# Beyond this a slip of the keyboard is likelier than a wish: the largest alltoall of 2048 ranks just fits.
+MAX_CHUNKS = 1 << 22
 
 # Shards of unequal length are rounded to whole elements in one buffer; lengths in the other one follow from it.
 _ROUNDED_BY_INPUT = frozenset({"reducescatter", "scatter", "alltoall", "alltoallv"})
@@ -153,6 +157,9 @@ def make_collective(
     if chunks_per_rank < 1:
         raise InputError(f"chunks: is {chunks_per_rank}; expected at least 1 chunk a rank")
     members = _checked_groups(groups, num_ranks)
+    most = chunks_per_rank * sum(len(group) ** (2 if kind in PAIRWISE else 1) for group in members)
+    if most > MAX_CHUNKS:
+        raise InputError(f"chunks: {chunks_per_rank} a rank make {most} chunks of this {kind}; at most {MAX_CHUNKS} fit")
     _check_root(kind, root, members, num_ranks, groups is not None)
     cells = [_cells(kind, len(group), root or 0, chunks_per_rank, counts) for group in members]
     total = lcm(*(cell.total for cell in cells))
