@@ -1,5 +1,6 @@
 """Functions that run on every rank of a job that a test launches."""
 
+import itertools
 import os
 import signal
 import sys
@@ -9,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from collsyn.check.reference import reference
-from collsyn.errors import VerificationError
+from collsyn.errors import InputError, VerificationError
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import DTYPES, OPS, dtype_of, first_difference, random_data
 from collsyn.model.plan import Op, Plan
+from collsyn.model.plan_file import read_plan
 from collsyn.runtime.host import HostContext
 from collsyn.runtime.worker import report
 from tests.runtime import plans
@@ -57,7 +59,7 @@ def _run_once(context, prepared, bound, dtype, op, turn):
     context.barrier(20)
     prepared.input[...] = inputs[context.rank]
     prepared.run(20)
-    want = reference(bound.plan.collective, dtype, op, inputs)[context.rank]
+    want = reference(bound.plan.collective, dtype, op, inputs, bound.num_elements)[context.rank]
     return first_difference(dtype, prepared.output, want)
 
 
@@ -181,3 +183,29 @@ def outputs(bootstrap, builder, num_elements, dtype, op):
         prepared.input[...] = random_data(dtype, op, len(prepared.input), rng, general=True)
         prepared.run(20)
         return prepared.output.tobytes().hex()
+
+
+def check_files(bootstrap, files, elements, kinds):
+    """Run plan files at several sizes, in place and out of place, twice; what is wrong, and how many runs there were.
+
+    `kinds` are pairs of type and reduction, the last of which is for plans that reduce nothing.
+    """
+    wrong, runs = [], 0
+    with HostContext(bootstrap) as context:
+        for file in files:
+            plan = read_plan(file)
+            places = (False, True) if plan.collective.has_in_place else (False,)
+            cases = itertools.product(elements, places, kinds if plan.collective.reduces else kinds[-1:])
+            for num_elements, in_place, (dtype, op) in cases:
+                try:
+                    bound = bind(plan, num_elements, dtype_of(dtype).num_bytes, in_place)
+                except InputError:
+                    # Chunks that overlap do not serve every size.
+                    continue
+                prepared = context.prepare(bound, dtype, op)
+                for turn in range(2):
+                    runs += 1
+                    if _run_once(context, prepared, bound, dtype, op, turn) is not None:
+                        wrong.append(f"{Path(file).stem}: {num_elements} {dtype} {op} {in_place=} call {turn}")
+                prepared.close()
+    return [wrong, runs]
