@@ -22,7 +22,7 @@ TIME_LIMIT_S = 30.0
 # Plans of more ranks are lowered and simulated only on request.
 MAX_PLAN_RANKS = 64
 # A plan pipelines what its schedule moves whole, but no plan makes up for a schedule this many times slower.
-CONTENDING = 4.0
+CONTENDING = 2.0
 
 INTERRUPTED = "interrupted"
 OUT_OF_TIME = "not begun within the time limit"
