@@ -159,7 +159,7 @@ def make_collective(
     members = _checked_groups(groups, num_ranks)
     most = chunks_per_rank * sum(len(group) ** (2 if kind in PAIRWISE else 1) for group in members)
     if most > MAX_CHUNKS:
-        raise InputError(f"chunks: {chunks_per_rank} a rank make {most} chunks of this {kind}; at most {MAX_CHUNKS} fit")
+        raise InputError(f"chunks: {chunks_per_rank} a rank make {most} chunks of {kind}; at most {MAX_CHUNKS} fit")
     _check_root(kind, root, members, num_ranks, groups is not None)
     cells = [_cells(kind, len(group), root or 0, chunks_per_rank, counts) for group in members]
     total = lcm(*(cell.total for cell in cells))
