@@ -4,7 +4,7 @@
     python scripts/zoo_table.py --size 256M --topologies torus:8x8 mesh:8x8 hypercube:6 full:8 switch:8 \
         --collectives allgather reducescatter allreduce alltoall
 
-Each row is one run of `collsyn synthesize --json`, so what it prints is what a user gets; the exit code counts failures.
+Each row is one run of `collsyn synthesize --json`, what a user gets; the exit code counts failures.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def skewed_counts(ranks: int, folder: Path) -> str:
 
 
 def neighbours_spec(ranks: int, folder: Path) -> str:
-    """A custom collective: every rank gives half of its buffer to the rank behind it, half to the one after (a halo)."""
+    """A custom collective: every rank gives half of its buffer to each of the two ranks behind it (a halo)."""
     chunks = [
         {"from": [r], "to": [(r + step) % ranks], "length": "1/2", "in_offset": offset, "out_offset": offset}
         for r in range(ranks)
