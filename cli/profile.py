@@ -88,10 +88,10 @@ def _show(profile: "Profile") -> None:
     shown = "" if len(links) <= SHOWN_PAIRS else f" (of {len(links)} pairs those of least and most alpha)"
     columns = ("pair", "alpha us", "95% interval", "GB/s", "95% interval", "overhead us", "off the line")
     table(f"{profile.name}: {profile.num_ranks} {profile.backend} ranks, each pair alone{shown}", columns, rows)
-    shares = [1e-9 / port.value for port in profile.ports]
-    if shares:
-        spread = f"{min(shares):.3g}" if min(shares) == max(shares) else f"{min(shares):.3g} to {max(shares):.3g}"
-        text(f"All ranks at once: {spread} GB/s sent by each")
+    for rank, port in enumerate(profile.ports):
+        if rank == 0 or port != profile.ports[rank - 1]:
+            rate, more_us = 1e-9 / port.beta_s_per_byte.value, port.alpha_s.value * 1e6
+            text(f"All ranks at once: each sends {rate:.3g} GB/s, and a message takes {more_us:.3g} us longer")
     if profile.reduce_s_per_byte:
         text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each, all at once")
 

@@ -47,20 +47,31 @@ class LinkFit:
 
 
 @dataclass(frozen=True)
+class PortFit:
+    """What a rank's messages cost in addition while all ranks send to all others at once.
+
+    `beta_s_per_byte` is how slowly the rank sends, and receives, then; `alpha_s` what every message takes longer than
+    on an idle machine. Cores, memory or network cards that links share show here.
+    """
+
+    alpha_s: Estimate
+    beta_s_per_byte: Estimate
+
+
+@dataclass(frozen=True)
 class Profile:
     """Measured costs of all ordered pairs of ranks of one machine, each pair measured alone.
 
-    `ports[r]` are the seconds per byte at which rank r sends, and receives, while all ranks send to all others at once
-    (none where that was not measured): cores, memory or network cards that links share show there. `method` holds how
-    it was measured (sizes, repeats, seed, backend's transport), `facts` what is known of the machine (counts and kinds
-    only; never a name of a host or user).
+    `ports` has an entry a rank, or none where that was not measured. `method` holds how it was measured (sizes,
+    repeats, seed, backend's transport), `facts` what is known of the machine (counts and kinds only; never a name of a
+    host or user).
     """
 
     name: str
     backend: str
     num_ranks: int
     links: tuple[LinkFit, ...]
-    ports: tuple[Estimate, ...] = ()
+    ports: tuple[PortFit, ...] = ()
     reduce_s_per_byte: float = 0.0
     method: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +81,7 @@ class Profile:
 
         Costs that cannot be told apart become equal (see `levelled`), so that noise does not look like structure. Where
         ports were measured, rank r reaches its links through a switch `send r` and is reached through a switch
-        `receive r`, whose links to the rank have the port's bandwidth and no latency.
+        `receive r`, whose links to the rank have the port's bandwidth; its latency is on the way to `send r`.
         """
         n, pairs = self.num_ranks, self.links
         ranks = list(range(n)) if self.ports else []
@@ -79,15 +90,16 @@ class Profile:
         dst = [*(link.dst + receive for link in pairs), *(rank + send for rank in ranks), *ranks]
         alpha_s = levelled([link.alpha_s for link in pairs])
         overhead_s = np.minimum(levelled([link.overhead_s for link in pairs]), alpha_s)
-        zeros, port = np.zeros(2 * len(ranks)), levelled(self.ports)
+        port_beta = levelled([port.beta_s_per_byte for port in self.ports])
+        port_alpha_s = np.concatenate([levelled([port.alpha_s for port in self.ports]), np.zeros(len(ranks))])
         return Topology(
             name=self.name,
             num_ranks=n,
             src=np.array(src, dtype=np.int32),
             dst=np.array(dst, dtype=np.int32),
-            alpha_s=np.concatenate([alpha_s, zeros]),
-            beta_s_per_byte=np.concatenate([levelled([link.beta_s_per_byte for link in pairs]), port, port]),
-            overhead_s=np.concatenate([overhead_s, zeros]),
+            alpha_s=np.concatenate([alpha_s, port_alpha_s]),
+            beta_s_per_byte=np.concatenate([levelled([link.beta_s_per_byte for link in pairs]), port_beta, port_beta]),
+            overhead_s=np.concatenate([overhead_s, np.zeros(2 * len(ranks))]),
             count=np.ones(len(src), dtype=np.int32),
             switch_names=tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks),
             reduce_s_per_byte=np.full(n, self.reduce_s_per_byte),
@@ -139,7 +151,9 @@ def profile_text(profile: Profile) -> str:
 
 def profile_document(profile: Profile) -> dict[str, Any]:
     """The profile as plain values, in the units of files."""
-    ports = [_bandwidth_document(port) for port in profile.ports]
+    ports = [
+        {**_us_document("alpha", port.alpha_s), **_bandwidth_document(port.beta_s_per_byte)} for port in profile.ports
+    ]
     return {
         "schema": SCHEMA,
         "name": profile.name,
@@ -179,14 +193,19 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
     return {
         "from": link.src,
         "to": link.dst,
-        "alpha_us": rounded(s_to_us(link.alpha_s.value)),
-        "alpha_ci_us": [rounded(s_to_us(link.alpha_s.low)), rounded(s_to_us(link.alpha_s.high))],
+        **_us_document("alpha", link.alpha_s),
         **_bandwidth_document(link.beta_s_per_byte),
-        "overhead_us": rounded(s_to_us(link.overhead_s.value)),
-        "overhead_ci_us": [rounded(s_to_us(link.overhead_s.low)), rounded(s_to_us(link.overhead_s.high))],
+        **_us_document("overhead", link.overhead_s),
         "residual": rounded(link.residual),
         "linear": link.linear,
         "points": [[size, rounded(s_to_us(seconds))] for size, seconds in link.points],
+    }
+
+
+def _us_document(name: str, value: Estimate) -> dict[str, Any]:
+    return {
+        f"{name}_us": rounded(s_to_us(value.value)),
+        f"{name}_ci_us": [rounded(s_to_us(value.low)), rounded(s_to_us(value.high))],
     }
 
 
@@ -197,10 +216,10 @@ def _bandwidth_document(beta: Estimate) -> dict[str, Any]:
     }
 
 
-def _read_port(entry: Fields) -> Estimate:
-    beta = _bandwidth(entry)
+def _read_port(entry: Fields) -> PortFit:
+    port = PortFit(_estimate_us(entry, "alpha"), _bandwidth(entry))
     entry.done()
-    return beta
+    return port
 
 
 def _bandwidth(entry: Fields) -> Estimate:

@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from collsyn import __version__
-from collsyn.model.profile import LinkFit, Profile
+from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile
 from collsyn.profiling.fit import fit_line, fit_overhead
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
 from collsyn.runtime.facts import machine_facts
@@ -23,21 +24,24 @@ LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Effort:
-    """What is timed, how often: bytes of messages between pairs, and of those that all ranks send at once."""
+    """What is timed, how often: bytes of messages of pairs, of those that all ranks send at once, of reductions."""
 
     sizes: tuple[int, ...]
     load_sizes: tuple[int, ...]
+    reduce_sizes: tuple[int, ...]
     repeats: int
 
 
 THOROUGH = Effort(
     sizes=(1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20),
-    load_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    load_sizes=(1, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
     repeats=25,
 )
 QUICK = Effort(
     sizes=(1, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20),
-    load_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    load_sizes=(1, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
     repeats=11,
 )
 
@@ -60,6 +64,7 @@ def profile_host(
     arguments = {
         "sizes": list(effort.sizes),
         "load_sizes": list(effort.load_sizes),
+        "reduce_sizes": list(effort.reduce_sizes),
         "repeats": repeats,
         "seed": seed,
     }
@@ -89,13 +94,13 @@ def fit_profile(
     """The profile of what `measure` returned on every rank."""
     times = {(kind, src, dst, size): seconds for one in found for kind, src, dst, size, seconds in one if src >= 0}
     pairs = sorted({(src, dst) for kind, src, dst, _ in times if kind == MESSAGE})
-    port = _of_slowest(found, LOAD)
+    links = tuple(_fit_link(times, src, dst, seed) for src, dst in pairs)
     return Profile(
         name=name,
         backend="host",
         num_ranks=num_ranks,
-        links=tuple(_fit_link(times, src, dst, seed) for src, dst in pairs),
-        ports=(fit_line({size * (num_ranks - 1): t for size, t in port.items()}, seed).beta_s_per_byte,) * num_ranks,
+        links=links,
+        ports=(_fit_port(_of_slowest(found, LOAD), links, num_ranks, seed),) * num_ranks,
         reduce_s_per_byte=fit_line(_of_slowest(found, REDUCE), seed).beta_s_per_byte.value,
         method=method,
         facts=facts,
@@ -110,6 +115,21 @@ def _of_slowest(found: Sequence[Sequence[Sequence[Any]]], wanted: str) -> dict[i
             if kind == wanted:
                 by_size[size].append(seconds)
     return {size: np.max(ranks, axis=0).tolist() for size, ranks in by_size.items()}
+
+
+def _fit_port(times: Mapping[int, Sequence[float]], links: Sequence[LinkFit], num_ranks: int, seed: int) -> PortFit:
+    """What a round of messages to all others costs beyond what the pairs alone say: N - 1 messages through one port
+    take alpha, N - 2 overheads, and their bytes."""
+    line = fit_line({size * (num_ranks - 1): seconds for size, seconds in times.items()}, seed)
+    idle_s = median([link.alpha_s.value for link in links])
+    idle_s += (num_ranks - 2) * median([link.overhead_s.value for link in links])
+
+    def beyond(alpha_s: float) -> float:
+        return max(alpha_s - idle_s, 0.0)
+
+    alpha = line.alpha_s
+    extra = Estimate(beyond(alpha.value), beyond(alpha.low), beyond(alpha.high))
+    return PortFit(extra, line.beta_s_per_byte)
 
 
 def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: int, dst: int, seed: int) -> LinkFit:

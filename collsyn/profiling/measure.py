@@ -25,6 +25,8 @@ _MAX_ROUNDS = 50
 _WAVE_BYTES = 512 << 20
 REPORT_EVERY_S = 0.2
 _FLAG_ROUNDS = 10
+# Reductions are timed on this type.
+_REDUCE_TYPE, _REDUCE_BYTES = "float32", 4
 MESSAGE, STREAM, LOAD, REDUCE = "message", "stream", "load", "reduce"
 
 
@@ -52,14 +54,14 @@ class Task:
         return self.src < 0 or rank in (self.src, self.dst)
 
 
-def tasks(num_ranks: int, sizes: Sequence[int], load_sizes: Sequence[int]) -> list[Task]:
+def tasks(num_ranks: int, sizes: Sequence[int], load_sizes: Sequence[int], reduce_sizes: Sequence[int]) -> list[Task]:
     """Everything to time on a machine of that many ranks."""
     pairs = [(src, dst) for src in range(num_ranks) for dst in range(num_ranks) if src != dst]
     found = [Task(MESSAGE, *pair, size) for pair in pairs for size in sizes]
     found += [Task(STREAM, *pair, sizes[0]) for pair in pairs]
     if num_ranks > 1:
         found += [Task(LOAD, -1, -1, size) for size in load_sizes]
-    return [*found, *(Task(REDUCE, -1, -1, size) for size in load_sizes)]
+    return [*found, *(Task(REDUCE, -1, -1, size) for size in reduce_sizes)]
 
 
 def waves(order: Sequence[Task], num_ranks: int) -> list[list[Task]]:
@@ -76,7 +78,14 @@ def waves(order: Sequence[Task], num_ranks: int) -> list[list[Task]]:
     return found
 
 
-def measure(bootstrap: Bootstrap, sizes: list[int], load_sizes: list[int], repeats: int, seed: int) -> list[list[Any]]:
+def measure(
+    bootstrap: Bootstrap,
+    sizes: list[int],
+    load_sizes: list[int],
+    reduce_sizes: list[int],
+    repeats: int,
+    seed: int,
+) -> list[list[Any]]:
     """Seconds of one message, one way, as this rank saw them: [kind, src, dst, bytes, times] (for `load` of one round,
     for `reduce` of one pass).
 
@@ -85,7 +94,7 @@ def measure(bootstrap: Bootstrap, sizes: list[int], load_sizes: list[int], repea
     `seed`, alike on all ranks.
     """
     rng = np.random.default_rng(seed)
-    everything = tasks(bootstrap.size, sizes, load_sizes)
+    everything = tasks(bootstrap.size, sizes, load_sizes, reduce_sizes)
     order = [everything[i] for i in rng.permutation(len(everything))]
     times: dict[Task, list[float]] = {task: [] for task in order}
     with HostContext(bootstrap) as context:
@@ -126,7 +135,11 @@ class _Prepared:
     def __init__(self, context: HostContext, task: Task) -> None:
         self.context, self.task = context, task
         n, pair = context.size, (task.src, task.dst)
-        self._plan = self._prepare(_plan_of(task, n), task.size_bytes * (n if task.kind == LOAD else 1))
+        if task.kind == REDUCE:
+            bound = bind(local_reduce(n), task.size_bytes // _REDUCE_BYTES, _REDUCE_BYTES)
+            self._plan = context.prepare(bound, _REDUCE_TYPE, "sum")
+        else:
+            self._plan = self._prepare(_plan_of(task, n), task.size_bytes * (n if task.kind == LOAD else 1))
         self._wake = self._prepare(all_at_once(n, 1) if task.src < 0 else flag_ping_pong(n, *pair, 2), n)
         self._flags = self._prepare(flag_ping_pong(n, *pair, _FLAG_ROUNDS), n) if task.kind == MESSAGE else None
 
@@ -202,8 +215,6 @@ class _Progress:
 def _plan_of(task: Task, num_ranks: int) -> Plan:
     if task.kind == LOAD:
         return all_at_once(num_ranks, task.rounds)
-    if task.kind == REDUCE:
-        return local_reduce(num_ranks)
     return (ping_pong if task.kind == MESSAGE else stream)(num_ranks, task.src, task.dst, task.rounds)
 
 

@@ -15,7 +15,7 @@ def little_effort(monkeypatch):
     """Two sizes and few repeats are enough to see the command work."""
     from collsyn.profiling import host
 
-    monkeypatch.setattr(host, "QUICK", host.Effort((1, 65536), (4096, 65536), 3))
+    monkeypatch.setattr(host, "QUICK", host.Effort((1, 65536), (1, 65536), (4096, 65536), 3))
 
 
 def test_writes_a_profile_that_is_a_topology(run_cli, tmp_path):

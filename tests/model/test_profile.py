@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collsyn.errors import InputError
-from collsyn.model.profile import Estimate, LinkFit, Profile, levelled, profile_text, read_profile, write_profile
+from collsyn.model.profile import (
+    Estimate,
+    LinkFit,
+    PortFit,
+    Profile,
+    levelled,
+    profile_text,
+    read_profile,
+    write_profile,
+)
 from collsyn.topology.hops import hops
 from collsyn.topology.resolve import load_topology
 
@@ -33,7 +42,8 @@ def make_profile(num_ranks=3, ports=True, alpha_us=lambda s, d: 1 + s + d, gb_s=
         for dst in range(num_ranks)
         if src != dst
     )
-    shares = tuple(exactly(1e-9 / (2 + 5 * rank)) for rank in range(num_ranks)) if ports else ()
+    of_ranks = tuple(PortFit(exactly(rank * 1e-6), exactly(1e-9 / (2 + 5 * rank))) for rank in range(num_ranks))
+    shares = of_ranks if ports else ()
     return Profile("box", "host", num_ranks, links, shares, 0.5e-10, {"seed": 3}, {"cores": 2})
 
 
@@ -58,8 +68,10 @@ def test_a_message_costs_what_its_pair_and_the_ports_cost():
     for hop in range(len(found)):
         src, dst = int(found.src[hop]), int(found.dst[hop])
         link = by_pair[src, dst]
-        assert found.alpha_s[hop] == pytest.approx(link.alpha_s.value)
-        slowest = max(link.beta_s_per_byte.value, profile.ports[src].value, profile.ports[dst].value)
+        sender, receiver = profile.ports[src], profile.ports[dst]
+        assert found.alpha_s[hop] == pytest.approx(link.alpha_s.value + sender.alpha_s.value)
+        rates = [one.beta_s_per_byte.value for one in (link, sender, receiver)]
+        slowest = max(rates)
         assert found.beta_s_per_byte[hop] == pytest.approx(slowest)
         assert found.overhead_s[hop] == pytest.approx(0.25e-6)
 

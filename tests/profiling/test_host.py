@@ -9,7 +9,7 @@ from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, tasks, wave
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.native_loader import native_library
 
-SIZES, LOADS = (1, 1024, 1 << 20), (1 << 16, 1 << 20)
+SIZES, LOADS, REDUCED = (1, 1024, 1 << 20), (1, 1 << 20), (1 << 16, 1 << 18)
 
 
 def alpha(src, dst):
@@ -25,14 +25,14 @@ def beta(src, dst):
 def times_of(rank, num_ranks):
     """What `measure` would return on a rank of that machine; rank 1 is twice as slow under load."""
     entries = []
-    for task in tasks(num_ranks, SIZES, LOADS):
+    for task in tasks(num_ranks, SIZES, LOADS, REDUCED):
         n, slow = task.size_bytes, 2 if rank == 1 else 1
         if task.kind == MESSAGE and task.src == rank:
             seconds = alpha(task.src, task.dst) + n * beta(task.src, task.dst)
         elif task.kind == STREAM and task.src == rank:
             seconds = 0.25e-6 + n * beta(task.src, task.dst)
         elif task.kind == LOAD:
-            seconds = 5e-6 + slow * (num_ranks - 1) * n * 4e-10
+            seconds = slow * (20e-6 + (num_ranks - 1) * n * 4e-10)
         elif task.kind == REDUCE:
             seconds = 1e-6 + slow * n * 0.5e-10
         else:
@@ -51,7 +51,9 @@ def test_a_profile_has_the_costs_that_times_were_made_from():
         assert link.linear
         assert [size for size, _ in link.points] == list(SIZES)
     # Under load the slowest rank counts, in the port as in the rate of reductions.
-    assert [port.value for port in profile.ports] == pytest.approx([8e-10] * 3)
+    assert [port.beta_s_per_byte.value for port in profile.ports] == pytest.approx([8e-10] * 3)
+    idle_s = np.median([alpha(src, dst) for src in range(3) for dst in range(3) if src != dst]) + 0.25e-6
+    assert [port.alpha_s.value for port in profile.ports] == pytest.approx([40e-6 - idle_s] * 3)
     assert profile.reduce_s_per_byte == pytest.approx(1e-10)
     assert (profile.method, profile.facts) == ({"a": 1}, {"b": 2})
 
@@ -59,7 +61,7 @@ def test_a_profile_has_the_costs_that_times_were_made_from():
 @pytest.mark.parametrize("num_ranks", [2, 3, 6])
 @pytest.mark.parametrize("effort", [QUICK, THOROUGH])
 def test_every_ordered_pair_is_timed_at_every_size(num_ranks, effort):
-    found = tasks(num_ranks, effort.sizes, effort.load_sizes)
+    found = tasks(num_ranks, effort.sizes, effort.load_sizes, effort.reduce_sizes)
     pairs = {(a, b) for a in range(num_ranks) for b in range(num_ranks) if a != b}
     timed = {(task.src, task.dst, task.size_bytes) for task in found if task.kind == MESSAGE}
     assert timed == {(*pair, size) for pair in pairs for size in effort.sizes}
@@ -68,7 +70,7 @@ def test_every_ordered_pair_is_timed_at_every_size(num_ranks, effort):
 
 
 def test_waves_keep_all_tasks_in_order_within_their_memory():
-    order = tasks(6, THOROUGH.sizes, THOROUGH.load_sizes)
+    order = tasks(6, THOROUGH.sizes, THOROUGH.load_sizes, THOROUGH.reduce_sizes)
     found = waves(order, 6)
     assert [task for wave in found for task in wave] == order
     assert len(found) > 1
@@ -86,7 +88,7 @@ def native(request, monkeypatch):
 
 def test_two_real_ranks(native):
     shares = []
-    effort = Effort(sizes=(1, 4096, 1 << 18), load_sizes=(1 << 12, 1 << 16), repeats=5)
+    effort = Effort(sizes=(1, 4096, 1 << 18), load_sizes=(1, 1 << 16), reduce_sizes=(1 << 12, 1 << 16), repeats=5)
     profile = profile_host(2, effort, "fork", seed=7, name="two", on_progress=shares.append)
     assert [(link.src, link.dst) for link in profile.links] == [(0, 1), (1, 0)]
     for link in profile.links:
