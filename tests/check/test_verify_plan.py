@@ -4,7 +4,7 @@ import pytest
 
 from collsyn.check.verify import PLAN_CHECKS, verify_plan
 from collsyn.errors import VerificationError
-from tests.support.plans import IN, OUT, copy, sum_plan, swap_plan
+from tests.support.hand_plans import IN, OUT, copy, sum_plan, swap_plan
 
 
 def failed(plan):
