@@ -1,12 +1,14 @@
 """Turns a schedule into a plan: places, pieces, channels and flags for what it moves (docs/lowering.md)."""
 
+from math import inf
+
 import numpy as np
 
 from collsyn.errors import InputError
 from collsyn.lower.channels import make_channels, make_moves
 from collsyn.lower.emit import make_plan
 from collsyn.lower.flow import data_flow
-from collsyn.lower.pieces import choose_pieces
+from collsyn.lower.pieces import choose_cut
 from collsyn.lower.places import place_actions
 from collsyn.lower.runs import Offsets, RunTimes, dependencies, make_runs
 from collsyn.lower.sync import synchronise
@@ -42,17 +44,17 @@ def lower(
     offsets = Offsets(schedule.collective, actions)
     runs = make_runs(flow, actions, offsets, np.full(schedule.collective.num_chunks, instances == 1))
     needs, times = dependencies(runs), RunTimes.of(flow, runs)
-    pieces = choose_pieces(schedule, runs, needs, times, instances, piece_bytes)
-    if instances == 1 and (pieces > 1).any():
-        runs = make_runs(flow, actions, offsets, pieces == 1)
+    cut = choose_cut(schedule, runs, needs, times, instances, piece_bytes)
+    if instances == 1 and cut.joined_bytes < inf:
+        runs = make_runs(flow, actions, offsets, cut.pieces == 1, cut.joined_bytes)
         needs, times = dependencies(runs), RunTimes.of(flow, runs)
     channels = make_channels(runs, needs, instances, max_channels, schedule.collective.num_ranks)
-    moves = make_moves(runs, needs, times, pieces[[run.first.chunk for run in runs]], instances)
+    moves = make_moves(runs, needs, times, cut.pieces[[run.first.chunk for run in runs]], instances)
     sync = synchronise(runs, needs, moves, channels)
     options = {
         "instances": instances,
         "max_channels": max_channels,
-        "pieces": int(pieces.max(initial=1)),
+        "pieces": int(cut.pieces.max(initial=1)),
         "reduce_by": reduce_by,
     }
     return make_plan(schedule, runs, times, moves, channels, sync, offsets.scratch, instances, options)

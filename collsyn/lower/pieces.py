@@ -1,6 +1,7 @@
 """Chooses into how many pieces chunks are cut, so that chains of hops and reductions overlap."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,61 +14,78 @@ from collsyn.model.schedule import Schedule
 SMALLEST_BYTES = 16 << 10
 # Pieces of this length are still in a processor's cache when the next operand is added to them.
 CACHED_BYTES = 256 << 10
-MAX_PIECES = 1 << 10
-# Instructions that pieces may lead to; a plan without any pieces may have more.
+# Messages are halved at most this many times.
+MAX_HALVINGS = 10
+# Moves that pieces may lead to; a plan without any pieces may have more.
 MAX_MOVES = 100_000
 # A coarser cut is good enough if it is estimated to lose at most this share of the time.
 GOOD_ENOUGH = 1.03
 
 
-def choose_pieces(
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Pieces of every chunk (of each of its lanes), powers of two, and up to which length whole chunks are joined."""
+
+    pieces: I64
+    joined_bytes: float
+
+
+def choose_cut(
     schedule: Schedule,
     runs: Sequence[Run],
     needs: Sequence[Sequence[int]],
     times: RunTimes,
     lanes: int,
     piece_bytes: int | None,
-) -> I64:
-    """Pieces of every chunk (of each of its `lanes` parts), powers of two.
+) -> Cut:
+    """How to cut what `runs`, messages as whole as they can be, move.
 
-    Given `piece_bytes`, as many as make no piece longer. Else the fewest that come within GOOD_ENOUGH of the best time,
-    estimated as the larger of the busiest link's load and the longest chain of runs with pieces; and pieces that stay
-    in the cache where a rank adds several values up, if they cost little. No piece gets shorter than SMALLEST_BYTES and
-    the topology's limit, and the plan no longer than MAX_MOVES. O(runs x log MAX_PIECES).
+    Given `piece_bytes`, into pieces of at most that length. Else into the longest that come within GOOD_ENOUGH of the
+    best time, estimated as the larger of the busiest link's load and the longest chain of runs that overlap in pieces;
+    and into pieces that stay in the cache where a rank adds several values up, if they cost little. No piece gets
+    shorter than SMALLEST_BYTES and the topology's limit, and there are no more than MAX_MOVES. O(runs MAX_HALVINGS).
     """
     lane_bytes = schedule.collective.chunk_bytes(schedule.size_bytes) / lanes
     if piece_bytes is not None:
         if piece_bytes < 1:
             raise InputError(f"piece_bytes: is {piece_bytes}; expected at least 1")
-        return _power_above(lane_bytes / piece_bytes)
+        return Cut(_power_above(lane_bytes / piece_bytes), float(piece_bytes))
     shortest = max(SMALLEST_BYTES, schedule.topology.min_piece_bytes)
-    allowed = np.maximum(_power_above(lane_bytes / shortest + 0.5) // 2, 1)
-    counts = 2 ** np.arange(MAX_PIECES.bit_length())
+    allowed = 2 ** np.floor(np.log2(np.maximum(lane_bytes / shortest, 1.0))).astype(np.int64)
+    chunk = [run.first.chunk for run in runs]
     parts = np.array([len(run.parts) for run in runs], dtype=np.int64)
-    pieces = np.minimum(counts, allowed[[run.first.chunk for run in runs]][:, None])
-    moves = (np.where(pieces > 1, pieces * parts[:, None], 1) * lanes).sum(axis=0)
-    counts = counts[(counts == 1) | ((moves <= MAX_MOVES) & (counts <= allowed.max(initial=1)))]
-    if len(counts) == 1:
-        return np.ones(schedule.collective.num_chunks, dtype=np.int64)
-    time_s = _estimates(schedule, needs, times, np.where(pieces > 1, parts[:, None], 1)[:, : len(counts)], pieces)
-    chosen = int(counts[np.flatnonzero(time_s <= GOOD_ENOUGH * time_s.min())[0]])
+    whole = parts * lane_bytes[chunk] if lanes == 1 else lane_bytes[chunk]
+    lengths = [np.inf, *(float(whole.max(initial=1.0)) / 2**i for i in range(1, MAX_HALVINGS + 1))]
+    cuts: list[Cut] = []
+    counts: list[I64] = []
+    for length in lengths:
+        cut = Cut(np.minimum(allowed, _power_above(lane_bytes / length)), length)
+        alone = (lanes > 1) | (lane_bytes[chunk] * 2 > length)
+        count = np.where(alone, parts * cut.pieces[chunk], np.ceil(whole / max(length, shortest)).astype(np.int64))
+        count = np.maximum(count, 1)
+        if not cuts or (length >= shortest and count.sum() * lanes <= MAX_MOVES):
+            cuts.append(cut)
+            counts.append(count)
+    if len(cuts) == 1:
+        return cuts[0]
+    time_s = _estimates(schedule, needs, times, np.stack(counts, axis=1))
+    chosen = int(np.flatnonzero(time_s <= GOOD_ENOUGH * time_s.min())[0])
     if _adds_up(runs, needs):
-        cached = int(_power_above(lane_bytes.max(keepdims=True) / CACHED_BYTES)[0])
-        cheap = counts[time_s <= GOOD_ENOUGH**2 * time_s.min()]
-        chosen = max(chosen, min(cached, int(cheap.max())))
-    return np.minimum(allowed, chosen)
+        cheap = np.flatnonzero(time_s <= GOOD_ENOUGH**2 * time_s.min()).tolist()
+        chosen = max(chosen, next((i for i in cheap if cuts[i].joined_bytes <= CACHED_BYTES), cheap[-1]))
+    return cuts[chosen]
 
 
 def _power_above(ratio: F64) -> I64:
     """The smallest powers of two that are at least the ratios (and at least 1)."""
-    return 2 ** np.ceil(np.log2(np.maximum(ratio, 1.0))).astype(np.int64)
+    powers: I64 = 2 ** np.ceil(np.log2(np.maximum(ratio, 1.0))).astype(np.int64)
+    return powers
 
 
-def _estimates(schedule: Schedule, needs: Sequence[Sequence[int]], times: RunTimes, messages: I64, pieces: I64) -> F64:
-    """Estimated seconds for every number of pieces: columns of `messages` (separate parts of runs) and `pieces`."""
-    pieces = pieces[:, : messages.shape[1]]
-    busy_s = times.transfer_s[:, None] + times.overhead_s[:, None] * messages * pieces
-    load_s = np.zeros((schedule.topology.num_links, messages.shape[1]))
+def _estimates(schedule: Schedule, needs: Sequence[Sequence[int]], times: RunTimes, pieces: I64) -> F64:
+    """Estimated seconds of every cut (a column of `pieces`, which has a row a run)."""
+    busy_s = times.transfer_s[:, None] + times.overhead_s[:, None] * pieces
+    load_s = np.zeros((schedule.topology.num_links, pieces.shape[1]))
     for run in np.flatnonzero(times.route >= 0).tolist():
         load_s[schedule.routes[int(times.route[run])]] += busy_s[run]
     piece_s = busy_s / pieces

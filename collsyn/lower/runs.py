@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -62,8 +63,10 @@ class Offsets:
         return (self._in if place.buffer == Buffer.INPUT else self._out)[place.chunk]
 
 
-def make_runs(flow: Flow, actions: Sequence[Action], offsets: Offsets, whole: Bools) -> list[Run]:
-    """Runs by position; only chunks that are `whole` (not cut into pieces) are joined. O(actions log actions).
+def make_runs(
+    flow: Flow, actions: Sequence[Action], offsets: Offsets, whole: Bools, joined_bytes: float = inf
+) -> list[Run]:
+    """Runs by position; only chunks that are `whole` (not cut into pieces) are joined, up to a length. O(n log n).
 
     The positions of a message follow each other; an action that was put off to another one stays alone.
     """
@@ -80,12 +83,13 @@ def make_runs(flow: Flow, actions: Sequence[Action], offsets: Offsets, whole: Bo
         together &= not action.arrives or action.position[0] == write_at[action.row]
         key = (batch[action.row], action.op, action.rank, action.arrives) if together else (-1 - number,)
         groups.setdefault(key, []).append(action)
-    runs = [run for group in groups.values() for run in _joined(group, offsets, skipped)]
+    longest = joined_bytes * schedule.collective.total_units / schedule.size_bytes
+    runs = [run for group in groups.values() for run in _joined(group, offsets, skipped, longest)]
     return sorted(runs, key=lambda run: run.first.position)
 
 
-def _joined(group: list[Action], offsets: Offsets, skipped: dict[int, int]) -> list[Run]:
-    """Runs of one group of actions."""
+def _joined(group: list[Action], offsets: Offsets, skipped: dict[int, int], longest: float) -> list[Run]:
+    """Runs of one group of actions, of at most `longest` units unless a chunk is longer."""
 
     def at(action: Action) -> tuple[int, int, int]:
         second = 0 if action.src2 is None else offsets.of(action.src2)
@@ -99,6 +103,7 @@ def _joined(group: list[Action], offsets: Offsets, skipped: dict[int, int]) -> l
     group = sorted(group, key=lambda action: (action.dst.buffer, offsets.of(action.dst)))
     open_runs: list[list[Action]] = []
     end: tuple[int, int, int] | None = None
+    total = 0
     for action in group:
         here, units = at(action), offsets.units[action.chunk]
         joins = (
@@ -106,7 +111,9 @@ def _joined(group: list[Action], offsets: Offsets, skipped: dict[int, int]) -> l
             and here[:2] == end[:2]
             and (action.src2 is None or here[2] == end[2])
             and buffers(action) == buffers(open_runs[-1][-1])
+            and total + units <= longest
         )
+        total = total + units if joins else units
         if joins:
             open_runs[-1].append(action)
         else:

@@ -1,81 +1,58 @@
-"""Small plans written by hand: what the checker of plans must accept, and spoil one instruction at a time."""
+"""Plans under test: run on real data against the meaning of the collective, and looked through for races."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 
-from collsyn.model.collective import Collective, custom_collective, make_collective
-from collsyn.model.plan import Buffer, Op, Plan
-from collsyn.model.topology import Topology
-from tests.support.topologies import zoo
+import numpy as np
 
-Instruction = Mapping[str, int]
-IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
-
-
-def put(peer: int, dst: tuple[int, int], src: tuple[int, int], length: int = 1) -> Instruction:
-    """Write to the peer: (buffer, offset) there and here."""
-    places = {"dst_buffer": dst[0], "dst_offset": dst[1], "src_buffer": src[0], "src_offset": src[1]}
-    return {"op": Op.PUT, "peer": peer, "length": length, **places}
+from collsyn.check.execute import reference, run
+from collsyn.check.races import races
+from collsyn.check.reference import make_inputs
+from collsyn.model.bind import bind
+from collsyn.model.dtypes import dtype_of, first_difference
+from collsyn.model.plan import Op, Plan
 
 
-def copy(dst: tuple[int, int], src: tuple[int, int], length: int = 1) -> Instruction:
-    """Move at the rank itself."""
-    return {**put(-1, dst, src, length), "op": Op.COPY}
+def modes(plan: Plan) -> list[bool]:
+    """Out of place, and in place where the collective has that."""
+    return [False, True] if plan.collective.has_in_place else [False]
 
 
-def signal(peer: int, value: int) -> Instruction:
-    """Raise flag 0 of the peer."""
-    return {"op": Op.SIGNAL, "peer": peer, "flag": 0, "value": value}
+def assert_right(
+    plan: Plan,
+    sizes: Iterable[int] = (1, 5, 64),
+    seeds: Iterable[int | None] = (None, 0, 1),
+    dtype_name: str = "int32",
+    op_name: str = "sum",
+) -> None:
+    """Every output is right to the bit at all sizes (elements) and interleavings, inputs stay as they are."""
+    width = dtype_of(dtype_name).num_bytes
+    for in_place in modes(plan):
+        for elements in sizes:
+            inputs = make_inputs(plan.collective, dtype_name, op_name, elements, seed=elements)
+            want = reference(plan.collective, dtype_name, op_name, inputs, elements)
+            for seed in seeds:
+                done = run(bind(plan, elements, width, in_place), dtype_name, op_name, inputs, seed)
+                for rank, output in enumerate(done.outputs):
+                    wrong = first_difference(dtype_name, output, want[rank])
+                    assert wrong is None, (in_place, elements, seed, rank, wrong, len(output), len(want[rank]))
+                    if not in_place:
+                        assert done.inputs[rank].tobytes() == inputs[rank].tobytes(), (elements, seed, rank)
 
 
-def wait(peer: int, value: int) -> Instruction:
-    """Wait for the own flag 0."""
-    return {"op": Op.WAIT, "peer": peer, "flag": 0, "value": value}
+def assert_no_races(plan: Plan) -> None:
+    """Flags put all conflicting accesses in order, in place and out of place."""
+    for in_place in modes(plan):
+        assert races(plan, in_place) == [], in_place
 
 
-def swap_plan(
-    change: Callable[[list[list[dict[str, int]]]], None] | None = None,
-    scratch: Sequence[Sequence[tuple[int, int, int]]] = ((), ()),
-    topology: Topology | None = None,
-) -> Plan:
-    """An allgather of two ranks that write into each other's output; `change` edits the two channels first."""
-    channels = [
-        [
-            dict(row)
-            for row in (
-                signal(1 - rank, 1),
-                copy((OUT, rank), (IN, 0)),
-                wait(1 - rank, 1),
-                put(1 - rank, (OUT, rank), (IN, 0)),
-                signal(1 - rank, 2),
-                wait(1 - rank, 2),
-            )
-        ]
-        for rank in range(2)
-    ]
-    if change is not None:
-        change(channels)
-    collective = make_collective("allgather", 2)
-    return Plan.build(collective, list(enumerate(channels)), scratch, [1, 1], topology=topology or zoo("pair"))
+def without(plan: Plan, instruction: int) -> Plan:
+    """The plan with one instruction left out."""
+    channel = np.searchsorted(plan.channel_ptr, instruction, side="right") - 1
+    ptr = plan.channel_ptr - (np.arange(len(plan.channel_ptr)) > channel)
+    columns = {key: np.delete(values, instruction) for key, values in plan.columns.items()}
+    return Plan(**{**vars(plan), "channel_ptr": ptr, "columns": columns})
 
 
-def sum_plan() -> Plan:
-    """An allreduce of two ranks that write into each other's scratch and add at home."""
-    channels = [
-        [
-            signal(1 - rank, 1),
-            wait(1 - rank, 1),
-            put(1 - rank, (SCRATCH, 0), (IN, 0)),
-            signal(1 - rank, 2),
-            wait(1 - rank, 2),
-            {**copy((OUT, 0), (SCRATCH, 0)), "op": Op.REDUCE, "src2_buffer": IN, "src2_offset": 0},
-        ]
-        for rank in range(2)
-    ]
-    return Plan.build(one_chunk_allreduce(), list(enumerate(channels)), [[(0, 0, 1)]] * 2, [1, 1], topology=zoo("pair"))
-
-
-def one_chunk_allreduce() -> Collective:
-    """Both of two ranks end with the sum of one chunk."""
-    chunk = {"from": [0, 1], "to": [0, 1], "length": "1", "in_offset": "0", "out_offset": "0"}
-    spec = {"kind": "custom", "ranks": 2, "reduces": True, "chunks": [chunk]}
-    return custom_collective(2, [(1, 0, 0, [0, 1], [0, 1])], True, spec)
+def count(plan: Plan, op: Op) -> int:
+    """Instructions of a kind."""
+    return int((plan.columns["op"] == op).sum())
