@@ -15,7 +15,7 @@ from collsyn.model.arrays import I64
 from collsyn.model.dtypes import divide, dtype_of, reducer
 from collsyn.runtime.arena import Control
 from collsyn.runtime.native_loader import ABORTED, DONE, DTYPE_CODES, OP_CODES, STALLED, Job, native_library
-from collsyn.runtime.program import MOVE, NOP, REDUCE, REDUCE_STREAM, SIGNAL, STREAM, WAIT, Program
+from collsyn.runtime.program import MOVE, NOP, REDUCE, SIGNAL, STREAM, WAIT, Program
 
 # Polls before a rank sleeps: a handful where ranks outnumber cores, for then the awaited rank may need this very core;
 # otherwise about as long as going to sleep and waking up take.
@@ -101,7 +101,7 @@ class NumpyExecutor:
             return kind, [_bytes_at(dst, 8).view(np.uint64)], value
         if count and kind in (MOVE, STREAM) and dst != src:
             return MOVE, [_bytes_at(dst, count), _bytes_at(src, count)], 0
-        if count and kind in (REDUCE, REDUCE_STREAM):
+        if count and kind == REDUCE:
             storage = self._dtype.storage
             return REDUCE, [_bytes_at(at, count * storage.itemsize).view(storage) for at in (dst, src, src2)], 0
         return NOP, [], 0

@@ -158,7 +158,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     for name, arguments in (
         ("collsyn_ring", [address]),
         ("collsyn_copy", [address, address, integer, integer]),
-        ("collsyn_reduce", [integer, integer, address, address, address, integer, integer]),
+        ("collsyn_reduce", [integer, integer, address, address, address, integer]),
         ("collsyn_divide", [integer, address, integer, integer]),
     ):
         function = getattr(library, name)

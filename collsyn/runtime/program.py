@@ -14,7 +14,7 @@ from collsyn.runtime.arena import BARRIER_FLAGS, LINE, PAGE, Segment
 from collsyn.runtime.streams import past_the_caches
 
 # Kinds of instructions that are left once places are resolved, and their record, as in native/executor.c.
-NOP, MOVE, REDUCE, SIGNAL, WAIT, STREAM, REDUCE_STREAM = range(7)
+NOP, MOVE, REDUCE, SIGNAL, WAIT, STREAM = range(6)
 RECORD = np.dtype(
     [("kind", "i8"), ("dst", "u8"), ("src", "u8"), ("src2", "u8"), ("count", "i8"), ("value", "u8")], align=True
 )
@@ -108,9 +108,7 @@ def make_program(
         address = base[owners[rows], buffer] + c[f"{which}_offset"].astype(np.uint64)
         records[which] = np.where(used[rows], address, 0)
     reduces = records["kind"] == REDUCE
-    past_caches = past_the_caches(bound)[rows]
-    records["kind"][past_caches & (records["kind"] == MOVE)] = STREAM
-    records["kind"][past_caches & reduces] = REDUCE_STREAM
+    records["kind"][(records["kind"] == MOVE) & past_the_caches(bound)[rows]] = STREAM
     records["count"] = np.where(reduces, c["length"] // width, c["length"])
     signals, waits = op == Op.SIGNAL, op == Op.WAIT
     line = c["flag"].astype(np.uint64) * np.uint64(LINE)

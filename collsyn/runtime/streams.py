@@ -1,4 +1,4 @@
-"""Which results of a plan are best stored past the caches."""
+"""Which copies of a plan are best stored past the caches."""
 
 import functools
 import os
@@ -8,40 +8,46 @@ import numpy as np
 from collsyn.check.execute import operands
 from collsyn.model.arrays import Bools
 from collsyn.model.bind import BoundPlan
-from collsyn.model.plan import Buffer
+from collsyn.model.plan import Buffer, Op
 
 _USUAL_CACHE_BYTES = 32 << 20
 
 
 def past_the_caches(bound: BoundPlan) -> Bools:
-    """Instructions whose result nobody reads within the call, if the memory of all ranks does not fit into the caches.
+    """Instructions whose copies are best stored past the caches: none while the memory of all ranks fits into them.
 
-    Such a result would be gone from the caches by the time that the user looks, and an ordinary store would fetch every
-    line before it overwrites it. O(instructions log instructions).
+    Else those that no reduction reads: an ordinary store would fetch every line before it overwrites it, and lose it
+    before anybody looks. O(n log n) for n instructions.
     """
-    length = bound.columns["length"]
     if bound.buffer_bytes.sum() <= _cache_bytes() // 2:
-        return np.zeros(len(length), dtype=np.bool_)
+        return np.zeros(len(bound.columns["op"]), dtype=np.bool_)
+    reduces = np.isin(bound.columns["op"], [Op.REDUCE, Op.GET_REDUCE])
+    return ~_read_by(bound, reduces)
+
+
+def _read_by(bound: BoundPlan, readers: Bools) -> Bools:
+    """Instructions that write what some of the readers read (before or after)."""
+    length = bound.columns["length"]
     memory, begin, used = {}, {}, {}
     for which, has, owners in operands(bound):
         used[which] = has & (length > 0)
         memory[which] = owners * len(Buffer) + bound.columns[f"{which}_buffer"]
         begin[which] = bound.columns[f"{which}_offset"]
-    unread: Bools = used["dst"].copy()
-    for place in np.unique(memory["dst"][unread]):
-        reads = [np.flatnonzero(used[which] & (memory[which] == place)) for which in ("src", "src2")]
-        starts = np.concatenate([begin[which][rows] for which, rows in zip(("src", "src2"), reads, strict=True)])
+    read = np.zeros(len(length), dtype=np.bool_)
+    for place in np.unique(memory["dst"][used["dst"]]):
+        rows = {which: np.flatnonzero(used[which] & readers & (memory[which] == place)) for which in ("src", "src2")}
+        starts = np.concatenate([begin[which][rows[which]] for which in rows])
         if not len(starts):
             continue
-        ends = starts + length[np.concatenate(reads)]
+        ends = starts + length[np.concatenate(list(rows.values()))]
         order = np.argsort(starts, kind="stable")
         starts, furthest = starts[order], np.maximum.accumulate(ends[order])
         writes = np.flatnonzero(used["dst"] & (memory["dst"] == place))
         first = begin["dst"][writes]
         # A range is read if, of all reads that begin before its end, the furthest one ends behind its begin.
         before = np.searchsorted(starts, first + length[writes], side="left")
-        unread[writes] = (before == 0) | (furthest[before - 1] <= first)
-    return unread
+        read[writes] = (before > 0) & (furthest[before - 1] > first)
+    return read
 
 
 @functools.cache

@@ -8,8 +8,7 @@ import pytest
 from collsyn.model.dtypes import DTYPES, OPS, divide, dtype_of, reduce_into, to_numbers, to_stored
 from collsyn.runtime.native_loader import DTYPE_CODES, OP_CODES, native_library
 
-# Odd ones are stored past the caches.
-LENGTHS = (0, 1, 8, 63, 514, 4098, 33_333)
+LENGTHS = (0, 1, 8, 63, 513, 4099)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, 6e-8, 1e-40, 65504.0, 3e38, 1.0009765625, 1 / 3]
 
 
@@ -48,14 +47,13 @@ def same_bits(dtype_name, got, want):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("into", ["apart", "first", "second"])
 def test_compiled_reductions_equal_the_model(library, dtype_name, op_name, length, into):
-    stream = length % 2
     a, b = samples(dtype_name, length, 0), samples(dtype_name, length, 1)
     want = np.zeros_like(a)
     with np.errstate(all="ignore"):
         reduce_into(op_name, dtype_name, want, a, b)
     dst = {"apart": np.zeros_like(a), "first": a, "second": b}[into]
     addresses = [array.ctypes.data for array in (dst, a, b)]
-    library.collsyn_reduce(DTYPE_CODES[dtype_name], OP_CODES[op_name], *addresses, length, stream)
+    library.collsyn_reduce(DTYPE_CODES[dtype_name], OP_CODES[op_name], *addresses, length)
     assert same_bits(dtype_name, dst, want)
 
 

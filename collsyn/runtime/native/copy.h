@@ -7,12 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "reduce.h"
-
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-enum { LINE = 64, SHORT = 4096, BLOCK = 16384 };
+enum { LINE = 64, SHORT = 4096 };
 
 /* Whole lines; the destination begins one. */
 static void stream_lines(char *dst, const char *src, int64_t count) {
@@ -43,25 +41,8 @@ static void stream_copy(void *dst, const void *src, int64_t count) {
     _mm_sfence();
 }
 
-/* A reduction into memory that is no operand of it, by way of a block that stays in the first cache. */
-static void stream_reduce(reduce_kernel *kernel, int64_t width, void *dst, const void *src, const void *src2,
-                          int64_t count) {
-    char block[BLOCK] __attribute__((aligned(LINE)));
-    int64_t step = BLOCK / width;
-    for (int64_t i = 0; i < count; i += step) {
-        int64_t part = count - i < step ? count - i : step, at = i * width;
-        kernel(block, (const char *)src + at, (const char *)src2 + at, part);
-        stream_copy((char *)dst + at, block, part * width);
-    }
-}
 #else
 static void stream_copy(void *dst, const void *src, int64_t count) { memmove(dst, src, (size_t)count); }
-
-static void stream_reduce(reduce_kernel *kernel, int64_t width, void *dst, const void *src, const void *src2,
-                          int64_t count) {
-    (void)width;
-    kernel(dst, src, src2, count);
-}
 #endif
 
 static int overlap(const void *a, const void *b, int64_t count) {
@@ -74,15 +55,6 @@ static void copy(void *dst, const void *src, int64_t count, int stream) {
         stream_copy(dst, src, count);
     else
         memmove(dst, src, (size_t)count);
-}
-
-static void reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count, int stream) {
-    reduce_kernel *kernel = REDUCE_KERNELS[dtype][op];
-    int64_t width = WIDTHS[dtype];
-    if (stream && !overlap(dst, src, count * width) && !overlap(dst, src2, count * width))
-        stream_reduce(kernel, width, dst, src, src2, count);
-    else
-        kernel(dst, src, src2, count);
 }
 
 #endif

@@ -16,7 +16,7 @@
 #include "reduce.h"
 
 /* Also the columns of the loader's record type; `flag` shares a place with `dst`, the doorbell with `src`. */
-enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT, STREAM, REDUCE_STREAM };
+enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT, STREAM };
 typedef struct {
     int64_t kind;
     void *dst;
@@ -102,8 +102,7 @@ static int64_t advance(const job *j, int64_t at, int64_t end, uint64_t base) {
             copy(i->dst, i->src, i->count, i->kind == STREAM);
             break;
         case REDUCE_INTO:
-        case REDUCE_STREAM:
-            reduce(j->dtype, j->op, i->dst, i->src, i->src2, i->count, i->kind == REDUCE_STREAM);
+            REDUCE_KERNELS[j->dtype][j->op](i->dst, i->src, i->src2, i->count);
             break;
         case SIGNAL:
             __atomic_store_n((uint64_t *)i->dst, base + i->value, __ATOMIC_RELEASE);
@@ -153,9 +152,8 @@ int collsyn_run(job *j, uint64_t base, int64_t slice_ns) {
 /* Moves and reductions by themselves. */
 void collsyn_copy(void *dst, const void *src, int64_t count, int64_t stream) { copy(dst, src, count, stream != 0); }
 
-void collsyn_reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count,
-                    int64_t stream) {
-    reduce(dtype, op, dst, src, src2, count, stream != 0);
+void collsyn_reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count) {
+    REDUCE_KERNELS[dtype][op](dst, src, src2, count);
 }
 
 void collsyn_divide(int64_t dtype, void *data, int64_t count, int64_t divisor) {

@@ -149,8 +149,6 @@ static reduce_kernel *const REDUCE_KERNELS[NUM_DTYPES][NUM_OPS] = {
     ROW(float32), ROW(float64), ROW(float16), ROW(bfloat16), ROW(int32), ROW(int64), ROW(uint8),
 };
 
-static const int64_t WIDTHS[NUM_DTYPES] = {4, 8, 2, 2, 4, 8, 1};
-
 static divide_kernel *const DIVIDE_KERNELS[NUM_DTYPES] = {
     float32_divide, float64_divide, float16_divide, bfloat16_divide, int32_divide, int64_divide, uint8_divide,
 };
