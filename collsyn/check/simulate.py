@@ -81,8 +81,8 @@ def _rates(schedule: Schedule, new: Topology, occupancy: Occupancy, tolerance_s:
     share_of_used = shared.share / np.maximum(Sweep.of(shared, tolerance_s).highest(), shared.share)
     np.minimum.at(rate, shared.message, share_of_used * new.bandwidth[shared.link])
     asked = schedule.rate[schedule.messages.rows.data[schedule.messages.rows.ptr[:-1]]]
-    rate[(asked == 0) & (rate >= full_new * (1 - 1e-12))] = 0.0
-    return _by_row(schedule, np.where(asked > 0, np.minimum(rate, full_new), rate))
+    rate[np.isinf(full_new) | ((asked == 0) & (rate >= full_new * (1 - 1e-12)))] = 0.0
+    return _by_row(schedule, np.minimum(rate, full_new))
 
 
 def _settled(waiting: Schedule, data: DataOrder, turns: LinkOrder) -> F64 | None:

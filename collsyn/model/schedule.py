@@ -168,7 +168,7 @@ class Messages:
         asked = schedule.rate[lead]
         rate = np.where(asked > 0, asked, full_rate)
         with np.errstate(invalid="ignore"):
-            transfer_s = np.where(np.isinf(rate), 0.0, num_bytes / rate)
+            transfer_s = np.where(np.isinf(full_rate), 0.0, num_bytes / rate)
         arrival_s = start_s + costs.alpha_s[route] + transfer_s
         reduced = np.zeros(len(lead), dtype=np.bool_)
         reduced[message[schedule.op == REDUCE]] = True

@@ -227,11 +227,75 @@ def test_turns_that_no_times_can_keep_become_the_order_of_starts():
     assert first < second
 
 
+def test_messages_come_to_a_shared_link_just_as_the_one_before_leaves():
+    # Heads take 1 and 4 us to the link into rank 2; the second message may start before the first.
+    topology = build(3, [(0, 3, 10, 1.0), (1, 3, 10, 4.0), (3, 2, 10, 1.0)], switches=1)
+    collective = custom_collective(3, [(1, 0, 0, [0], [2]), (1, 0, 0, [1], [2])], False, {"kind": "custom"})
+    rows = [
+        {"chunk": 0, "src": 0, "dst": 2, "route": 0, "start_s": 0.0},
+        {"chunk": 1, "src": 1, "dst": 2, "route": 1, "start_s": 1.0},
+    ]
+    transfer = 50_000 / 10e9
+    retimed = retime(from_rows(collective, topology, rows, 50_000, [[0, 2], [1, 2]]), 50_000)
+    assert_right(retimed)
+    assert retimed.start_s.tolist() == pytest.approx([0.0, 1e-6 + transfer - 4e-6])
+
+
+def test_a_copy_stays_before_what_joins_it():
+    schedule = by_hand("collected reduce")
+    alpha = schedule.topology.alpha_s.copy()
+    alpha[link_of(schedule.topology, 1, 0)] = 50e-6
+    assert_right(retime(schedule, SIZE, replace(schedule.topology, alpha_s=alpha)))
+
+
+def test_a_copy_stays_behind_what_it_replaces():
+    # Rank 2 gets a part from 0, and later from 1 the whole that replaces it.
+    topology = build(3, [(0, 1), (0, 2), (1, 2)])
+    collective = custom_collective(3, [(1, 0, 0, [0, 1], [2])], True, {"kind": "custom"})
+    step = 0.5e-6 + SIZE / 50e9
+    rows = [
+        {"chunk": 0, "src": 0, "dst": 2, "route": 1, "start_s": 0.0},
+        {"chunk": 0, "src": 0, "dst": 1, "route": 0, "start_s": 0.0, "op": REDUCE},
+        {"chunk": 0, "src": 1, "dst": 2, "route": 2, "start_s": step},
+    ]
+    schedule = from_rows(collective, topology, rows)
+    assert_right(schedule)
+    assert_right(retime(schedule, SIZE, replace(topology, alpha_s=np.array([0.5e-6, 90e-6, 0.5e-6]))))
+
+
+def test_merges_that_follow_each_other_at_a_rank_keep_their_order():
+    # Slot 2 goes into slot 1 and that into the value, later; rows of one instant would go by slot, the other way.
+    topology = build(2, [(1, 0)])
+    collective = custom_collective(2, [(1, 0, 0, [0, 1], [0])], True, {"kind": "custom"})
+    step = 0.5e-6 + SIZE / 50e9
+    local = {"chunk": 0, "src": 0, "dst": 0, "route": 1}
+    rows = [
+        {"chunk": 0, "src": 1, "dst": 0, "route": 0, "start_s": 0.0, "dst_slot": 2},
+        {**local, "start_s": step, "src_slot": 2, "dst_slot": 1},
+        {**local, "start_s": 2 * step, "src_slot": 1, "op": REDUCE},
+        {**local, "start_s": 3 * step},
+    ]
+    schedule = from_rows(collective, topology, rows, routes=[[0], []])
+    assert_right(schedule)
+    retimed = retime(schedule, SIZE)
+    assert_right(retimed)
+    assert retimed.finish_s == pytest.approx(step, rel=1e-7)
+
+
 @given(random_schedules(), st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
 def test_the_order_of_starts_gives_right_schedules_too(schedule, size_bytes, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulating, "_settled", lambda *given: None)
         assert_right(retime(schedule, size_bytes, other_costs(schedule.topology, seed)))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_order_of_starts_holds_back_what_must_not_be_done_early(name, monkeypatch):
+    schedule = by_hand(name)
+    monkeypatch.setattr(simulating, "_settled", lambda *given: None)
+    spread = np.linspace(0.5, 3, schedule.topology.num_links)
+    uneven = replace(schedule.topology, beta_s_per_byte=schedule.topology.beta_s_per_byte * spread)
+    assert_right(retime(schedule, 1 << 30, uneven))
 
 
 def test_utilisation_is_busy_time_over_the_finish():

@@ -1,6 +1,7 @@
 """The judge of schedules: every rule has a schedule that breaks it alone, and what is right passes however it looks."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -124,6 +125,53 @@ def test_link_loads_may_be_off_by_a_billionth_of_the_finish():
     assert (report.problems[0].expected, report.problems[0].found) == ("at most 100 GB/s", "200 GB/s")
 
 
+def test_shared_links_may_be_off_by_a_billionth_of_the_finish():
+    topology, collective = star(3), make_collective("gather", 3, 2)
+    down = link_of(topology, 3, 0)
+    routes, rate = [[link_of(topology, rank, 3), down] for rank in (1, 2)], float(topology.bandwidth[down]) / 2
+    busy = 0.3e-6 + SIZE / 6 / rate
+
+    def two_rounds(second_start):
+        rows = [
+            {
+                "chunk": 2 * rank + piece,
+                "src": rank,
+                "dst": 0,
+                "route": rank - 1,
+                "start_s": second_start * piece,
+                "rate": rate,
+            }
+            for rank in (1, 2)
+            for piece in (0, 1)
+        ]
+        return from_rows(collective, topology, rows, routes=routes)
+
+    slack = 1e-9 * two_rounds(busy).finish_s
+    assert failed(two_rounds(busy - 0.9 * slack))[0] == []
+    assert failed(two_rounds(busy - 2 * slack))[0] == ["loads"]
+
+
+def test_the_slack_in_time_does_not_swallow_short_messages():
+    # A billionth of the long message is a thousand times the short one.
+    topology = build(4, [(0, 1, 50, 0), (1, 2, 50, 0), (3, 2, 50, 0)])
+    chunks = [(1, 0, 0, [3], [2]), (Fraction(1, 10**12), 0, 0, [0], [2]), (Fraction(1, 10**12), 0, 0, [0], [1])]
+    collective = custom_collective(4, chunks, False, {"kind": "custom"})
+    transfer = 1 / 50e9
+
+    def passed_on(after, second):
+        rows = [
+            {"chunk": 0, "src": 3, "dst": 2, "route": 2, "start_s": 0.0},
+            {"chunk": 1, "src": 0, "dst": 1, "route": 0, "start_s": 0.0},
+            {"chunk": 1, "src": 1, "dst": 2, "route": 1, "start_s": after},
+            {"chunk": 2, "src": 0, "dst": 1, "route": 0, "start_s": second},
+        ]
+        return from_rows(collective, topology, rows, 10**12)
+
+    assert failed(passed_on(transfer, transfer))[0] == []
+    assert failed(passed_on(transfer / 2, transfer))[0] == ["held"]
+    assert failed(passed_on(transfer, transfer / 2))[0] == ["loads"]
+
+
 def test_shared_links_carry_just_their_bandwidth():
     schedule = by_hand("shared gather")
     assert failed(edited(schedule, {**writable(schedule), "rate": schedule.rate * (1 + 1e-10)}))[0] == []
@@ -180,6 +228,20 @@ def test_routes_that_lead_nowhere(route, what):
     names, report = failed(from_rows(collective, topology, rows, routes=[route, [0, 5]]))
     assert names[0] == "routes"
     assert what in report.problems[0].what
+
+
+@pytest.mark.parametrize(
+    "stops", [[(0, 4), (6, 4), (4, 1)], [(0, 4), (4, 6), (6, 4), (4, 1)]], ids=["with a gap", "twice through a switch"]
+)
+def test_routes_through_switches_that_are_no_path(stops):
+    topology = zoo("two boxes")
+    collective = custom_collective(4, [(1, 0, 0, [0], [1])], False, {"kind": "custom"})
+    row = {"chunk": 0, "src": 0, "dst": 1, "route": 0, "start_s": 0.0}
+    path = [link_of(topology, 0, 4), link_of(topology, 4, 1)]
+    assert failed(from_rows(collective, topology, [row], routes=[path]))[0] == []
+    names, report = failed(from_rows(collective, topology, [row], routes=[[link_of(topology, a, b) for a, b in stops]]))
+    assert names[0] == "routes"
+    assert report.problems[0].what == "its route is not a path through switches"
 
 
 def test_a_route_through_a_rank_is_refused():
@@ -317,6 +379,19 @@ def test_a_copy_and_another_write_must_not_come_in_one_instant():
     names, report = failed(from_rows(collective, topology, rows))
     assert "reductions" in names
     assert report.problems[0].expected == "an order between a copy and another write"
+
+
+@pytest.mark.parametrize("sources, wrong", [((1, 2), ["reductions"]), ((1, 1), [])])
+def test_copies_in_one_instant_must_be_equal(sources, wrong):
+    topology = build(3, [(1, 0), (2, 0), (1, 0), (1, 2), (2, 1)])
+    collective = make_collective("reduce", 3)
+    step = hop_s(topology, 0, SIZE)
+    rows = [{"chunk": 0, "src": r, "dst": 0, "route": r - 1, "start_s": 0.0, "op": REDUCE} for r in (1, 2)]
+    links = {1: (0, 2), 2: (1,)}
+    for which, src in enumerate(sources):
+        route = links[src][which if src == 1 and sources == (1, 1) else 0]
+        rows.append({"chunk": 0, "src": src, "dst": 0, "route": route, "start_s": step, "dst_slot": 1})
+    assert failed(from_rows(collective, topology, rows))[0] == wrong
 
 
 def test_slots_of_one_rank_are_merged_in_the_order_of_rows_before_messages_leave():

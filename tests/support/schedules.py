@@ -207,6 +207,39 @@ def ring_reducescatter(n: int = 4) -> Schedule:
     return from_rows(collective, topology, rows)
 
 
+def chain_reduce(n: int = 4) -> Schedule:
+    """Down a line: what arrives waits in a slot, is merged at once, and the value goes on in the same instant."""
+    topology, collective = (
+        build(n, [(r, r + 1) for r in range(n - 1)], name=f"line {n}", both=True),
+        make_collective("reduce", n),
+    )
+    step = hop_s(topology, 0, SIZE)
+    rows: list[dict[str, float]] = []
+    for hop, rank in enumerate(range(n - 1, 0, -1)):
+        link = link_of(topology, rank, rank - 1)
+        rows.append({"chunk": 0, "src": rank, "dst": rank - 1, "route": link, "start_s": hop * step, "dst_slot": 1})
+        local = {"chunk": 0, "src": rank - 1, "dst": rank - 1, "route": topology.num_links, "start_s": (hop + 1) * step}
+        rows.append({**local, "src_slot": 1, "op": REDUCE})
+    return from_rows(collective, topology, rows, routes=[*singles(topology), []])
+
+
+def collected_reduce(n: int = 4) -> Schedule:
+    """The first contribution opens a slot of the root by a copy, the others join it there one by one."""
+    topology, collective = full(n), make_collective("reduce", n, 2)
+    each = SIZE / 2 * float(topology.beta_s_per_byte[0])
+    rows: list[dict[str, float]] = []
+    for c in range(2):
+        for rank in range(1, n):
+            start = c * each + (rank > 1) * 0.1e-6
+            send = {"chunk": c, "src": rank, "dst": 0, "route": link_of(topology, rank, 0), "start_s": start}
+            rows.append({**send, "src_slot": OWN, "dst_slot": 2, "op": REDUCE if rank > 1 else COPY})
+        done = (c + 1) * each + 0.6e-6
+        rows.append(
+            {"chunk": c, "src": 0, "dst": 0, "route": topology.num_links, "start_s": done, "src_slot": 2, "op": REDUCE}
+        )
+    return from_rows(collective, topology, rows, routes=[*singles(topology), []])
+
+
 _MAKERS = {
     maker.__name__.replace("_", " "): maker
     for maker in (
@@ -216,6 +249,8 @@ _MAKERS = {
         tree_reduce,
         doubling_allreduce,
         one_shot_allreduce,
+        chain_reduce,
+        collected_reduce,
         direct_alltoall,
         ring_reducescatter,
     )
