@@ -4,7 +4,7 @@ Nothing has a name in a file system, so nothing is left behind however a rank en
 matter. A rank has one control block for its whole life, and a segment for each of its prepared plans.
 """
 
-import contextlib
+import ctypes
 import mmap
 import os
 import select
@@ -18,6 +18,13 @@ from collsyn.errors import DeviceError
 LINE = 64
 PAGE = mmap.PAGESIZE
 _MADV_POPULATE_WRITE = 23
+_FAILED = ctypes.c_void_p(-1).value
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 # Control block: the doorbell and the abort word stand where native/executor.c has them.
 _ABORTED = 64
@@ -28,21 +35,43 @@ BARRIER_FLAGS = 1024
 CONTROL_BYTES = 4096
 
 
+class _Mapping:
+    """Memory of a file that is mapped until no array looks into it any more.
+
+    Python's own mmap keeps a descriptor for every mapping, of which there can be thousands.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        address = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+        if address == _FAILED:
+            raise DeviceError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+        self.address, self.size = int(address), size
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (self.address, False)}
+
+    def populate(self) -> None:
+        # Kernels before 5.14 do not know the advice.
+        _LIBC.madvise(self.address, self.size, _MADV_POPULATE_WRITE)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            _LIBC.munmap(self.address, self.size)
+
+
 class Segment:
     """Shared memory as bytes; it stays mapped as long as an array looks into it."""
 
-    def __init__(self, fd: int, size: int, populate: bool) -> None:
-        try:
-            memory = mmap.mmap(fd, size, mmap.MAP_SHARED)
-        except OSError as error:
-            raise DeviceError(f"cannot map {size} bytes of shared memory: {error.strerror}") from None
-        if populate:
-            # Page faults now rather than in the first call; kernels before 5.14 do not know the advice.
-            with contextlib.suppress(OSError):
-                memory.madvise(_MADV_POPULATE_WRITE)
+    def __init__(self, fd: int, size: int) -> None:
+        self._mapping = _Mapping(fd, size)
         self.size = size
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
-        self.address = int(self.bytes.ctypes.data)
+        self._is_populated = False
+        self.bytes: npt.NDArray[np.uint8] = np.asarray(self._mapping)
+        self.address = self._mapping.address
+
+    def populate(self) -> None:
+        """Take page faults now rather than in the first call."""
+        if not self._is_populated:
+            self._is_populated = True
+            self._mapping.populate()
 
     def words(self, offset: int, count: int = 1) -> npt.NDArray[np.uint64]:
         """64-bit words from a byte offset on."""
@@ -64,7 +93,7 @@ class OwnSegment(Segment):
         except OSError as error:
             self.seal()
             raise DeviceError(f"cannot allocate {size} bytes of shared memory: {error.strerror}") from None
-        super().__init__(self.fd, size, populate=True)
+        super().__init__(self.fd, size)
 
     def seal(self) -> None:
         """Close the descriptor: whoever mapped the memory keeps it, nobody else can."""
@@ -82,7 +111,7 @@ def attach(pid: int, fd: int, size: int) -> Segment:
             f"cannot reach the memory of process {pid} ({error.strerror}); ranks must run as one user in one container"
         ) from None
     try:
-        return Segment(own, size, populate=True)
+        return Segment(own, size)
     finally:
         os.close(own)
 

@@ -79,13 +79,16 @@ class HostContext:
         same_answer([answer["slot"] for answer in answers], "the plans that were closed before")
         # Nobody runs anything now: a slot's flags can begin anew.
         slot.own.bytes[: int(bound.plan.num_flags[self.rank]) * LINE] = 0
-        slot.fds = [answer["fd"] for answer in answers]
 
-        def map_peers() -> dict[str, Any]:
-            slot.map_peers(peers_of(bound, self.rank), [control.pid for control in self.controls])
+        def meet() -> dict[str, Any]:
+            slot.meet(self.rank, [control.pid for control in self.controls], [answer["fd"] for answer in answers])
+            for peer in peers_of(bound, self.rank):
+                slot.segments[peer].populate()
             return {}
 
-        self._exchange(map_peers)
+        self._exchange(meet)
+        # Everyone has mapped it.
+        slot.own.seal()
         return PreparedPlan(self, bound, dtype_name, op_name, slot)
 
     def barrier(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
@@ -217,9 +220,10 @@ class PreparedPlan:
     def __init__(self, context: HostContext, bound: BoundPlan, dtype_name: str, op_name: str, slot: Slot) -> None:
         """Made by `HostContext.prepare`."""
         self._context, self._slot, rank = context, slot, context.rank
+        self._is_closed = False
         dtype = dtype_of(dtype_name)
         program = make_program(
-            bound, rank, slot.mapped, [control.address for control in context.controls], dtype.num_bytes
+            bound, rank, slot.segments, [control.address for control in context.controls], dtype.num_bytes
         )
 
         def describe(record: int) -> str:
@@ -250,6 +254,8 @@ class PreparedPlan:
         (the message names the one it is stuck at), or when another rank failed or was lost.
         """
         self._context.check()
+        if self._is_closed:
+            raise DeviceError("this plan is closed")
         self._calls.call(timeout_s)
         # No sooner than now: parts of the output may have been passed on as sums until the last signal.
         for address, count, divisor in self._divisions:
@@ -257,7 +263,8 @@ class PreparedPlan:
 
     def close(self) -> None:
         """Let later plans use the memory; every rank must close its plans in the same order."""
-        if self._slot.in_use:
+        if not self._is_closed:
+            self._is_closed = True
             self._context.give_back(self._slot)
 
 

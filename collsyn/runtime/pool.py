@@ -9,20 +9,22 @@ from collsyn.runtime.arena import OwnSegment, Segment, attach
 
 @dataclass(eq=False)
 class Slot:
-    """One segment on every rank; `sizes[r]` bytes on rank r. Numbers count up and agree between ranks."""
+    """One segment on every rank, of at least `sizes[r]` bytes on rank r. Numbers count up and agree between ranks.
+
+    `segments` are those of all ranks, empty until `meet`.
+    """
 
     number: int
     sizes: list[int]
     own: OwnSegment
-    mapped: dict[int, Segment]
-    fds: list[int] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     in_use: bool = True
 
-    def map_peers(self, peers: Sequence[int], pids: Sequence[int]) -> None:
-        """Map those segments of peers that are not mapped yet."""
-        for peer in peers:
-            if peer not in self.mapped:
-                self.mapped[peer] = attach(pids[peer], self.fds[peer], self.sizes[peer])
+    def meet(self, rank: int, pids: Sequence[int], fds: Sequence[int]) -> None:
+        """Map the segments of all ranks, which their owners hold open under these numbers."""
+        if not self.segments:
+            peers = enumerate(zip(pids, fds, self.sizes, strict=True))
+            self.segments = [self.own if peer == rank else attach(*where) for peer, where in peers]
 
 
 class Pool:
@@ -50,7 +52,7 @@ class Pool:
             self._drop(free[-1])
         own = OwnSegment(sizes[self._rank])
         self._made += 1
-        slot = Slot(self._made, sizes, own, {self._rank: own})
+        slot = Slot(self._made, sizes, own)
         self._slots.append(slot)
         return slot
 
@@ -65,7 +67,7 @@ class Pool:
 
     def _drop(self, slot: Slot) -> None:
         slot.own.seal()
-        slot.mapped.clear()
+        slot.segments.clear()
         self._slots.remove(slot)
 
 

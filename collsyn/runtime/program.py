@@ -1,6 +1,6 @@
 """One rank's share of a bound plan with every place resolved to an address of this process: what executors run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,19 +85,17 @@ def peers_of(bound: BoundPlan, rank: int) -> list[int]:
     return sorted({rank, *np.unique(peer[touched]).tolist()})
 
 
-def make_program(
-    bound: BoundPlan, rank: int, segments: Mapping[int, Segment], bells: Sequence[int], width: int
-) -> Program:
+def make_program(bound: BoundPlan, rank: int, segments: Sequence[Segment], bells: Sequence[int], width: int) -> Program:
     """Resolve the rank's instructions, all of whose places must be in range.
 
-    `segments` are those of the peers that it touches, `bells` the addresses of all ranks' control blocks, `width` the
-    bytes of an element. Linear in the instructions.
+    `segments` are those of all ranks, `bells` the addresses of their control blocks, `width` the bytes of an element.
+    Linear in the instructions.
     """
     rows, end = _rows_of(bound, rank)
     c = {key: values[rows] for key, values in bound.columns.items()}
     base = np.zeros((bound.plan.num_ranks, len(Buffer)), dtype=np.uint64)
     flags = np.zeros(bound.plan.num_ranks, dtype=np.uint64)
-    for owner, segment in segments.items():
+    for owner, segment in enumerate(segments):
         base[owner] = [segment.address + offset for offset in rank_layout(bound, owner).offsets]
         flags[owner] = segment.address
     op = c["op"]

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import resource
 import signal
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from collsyn.check.reference import reference
-from collsyn.errors import InputError, VerificationError
+from collsyn.errors import DeviceError, InputError, VerificationError
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import DTYPES, OPS, dtype_of, first_difference, random_data
 from collsyn.model.plan import Op, Plan
@@ -93,6 +94,27 @@ def sweep_sizes(bootstrap, sizes):
             right &= prepared.output.tolist() == [rank + 1 for rank in range(bootstrap.size) for _ in range(size)]
             prepared.close()
     return [len(slots), right]
+
+
+def prepare_many(bootstrap, number):
+    """Many plans at once, with few descriptors; whether all of them run, and what a closed one says."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    with HostContext(bootstrap) as context:
+        bound = bind(plans.put_allgather(bootstrap.size), bootstrap.size, 1)
+        prepared = [context.prepare(bound, "uint8") for _ in range(number)]
+        for index, plan in enumerate(prepared):
+            plan.input[...] = index % 7 + bootstrap.rank
+            plan.run(20)
+        right = all(
+            plan.output.tolist() == [index % 7 + rank for rank in range(bootstrap.size)]
+            for index, plan in enumerate(prepared)
+        )
+        for plan in prepared:
+            plan.close()
+        try:
+            prepared[0].run(20)
+        except DeviceError as error:
+            return [right, str(error)]
 
 
 def be_stuck(bootstrap, limit_s):

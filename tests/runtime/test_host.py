@@ -68,6 +68,10 @@ def test_memory_is_used_again_when_sizes_shrink(executor):
     assert right
 
 
+def test_many_plans_at_once_need_no_descriptors():
+    assert start("prepare_many", number=100) == [[True, "this plan is closed"]] * 3
+
+
 @pytest.mark.parametrize("op", ["sum", "prod", "avg"])
 def test_both_executors_round_alike(monkeypatch, op):
     if native_loader.native_library() is None:

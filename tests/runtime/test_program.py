@@ -52,7 +52,7 @@ def test_records_hold_addresses_of_the_right_ranks():
     bases, bells = [1 << 20, 1 << 30], [1 << 40, 1 << 50]
     assert peers_of(bound, 0) == [0, 1]
     assert peers_of(bound, 1) == [1]
-    program = make_program(bound, 0, {rank: FakeSegment(base) for rank, base in enumerate(bases)}, bells, 4)
+    program = make_program(bound, 0, [FakeSegment(base) for base in bases], bells, 4)
     own, peer = ([base + offset for offset in rank_layout(bound, rank).offsets] for rank, base in enumerate(bases))
     put, get_reduce, raised, awaited = program.records.tolist()
     assert put == (MOVE, peer[OUT] + 40, own[IN], 0, 40, 0)
