@@ -125,7 +125,7 @@ def _document(schedule: "Schedule", file: Path, verify_s: float, with_plan: bool
     if with_plan or schedule.topology.num_ranks <= MAX_PLAN_RANKS:
         plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
     used = utilisation(schedule)
-    busiest = sorted(range(len(used)), key=lambda link: (-used[link], link))[:SHOWN_LINKS]
+    busiest = sorted(used.nonzero()[0].tolist(), key=lambda link: (-used[link], link))[:SHOWN_LINKS]
     return {
         **summary(schedule, plan_s, verify_s=verify_s, file=str(file)),
         "mean_utilisation": float(used.mean()) if len(used) else 0.0,
@@ -173,7 +173,7 @@ def _show(documents: list[dict[str, Any]]) -> None:
     from collsyn.units import format_size
 
     first = documents[0]
-    title = f"{first['collective']} on {first['topology']}, {first['num_ranks']} ranks, overhead {first['model']}"
+    text(f"{first['collective']} on {first['topology']}, {first['num_ranks']} ranks, overhead {first['model']}")
     keys = ("finish_us", "plan_us", "bound_us")
     rows = [
         (
@@ -185,8 +185,8 @@ def _show(documents: list[dict[str, Any]]) -> None:
         )
         for document in documents
     ]
-    table(title, ("size", "schedule us", "plan us", "bound us", "gap", "algbw GB/s", "busbw GB/s"), rows)
+    table("", ("size", "schedule us", "plan us", "bound us", "gap", "algbw GB/s", "busbw GB/s"), rows)
     if len(documents) == 1 and "busiest_links" in first:
         links = [(entry["link"], f"{100 * entry['utilisation']:.1f}%") for entry in first["busiest_links"]]
-        mean = f"Busiest links (all links: {100 * first['mean_utilisation']:.1f}%)"
-        table(mean, ("link", "in use"), links)
+        text(f"Links are in use {100 * first['mean_utilisation']:.1f}% of the time; the busiest:")
+        table("", ("link", "in use"), links)

@@ -30,7 +30,8 @@ def command(files: tuple[Path, ...], as_json: bool) -> None:
     else:
         for file, report in reports.items():
             rows = [(check.name, "ok" if check.ok else "WRONG", check.detail) for check in report.checks]
-            table(f"{file}: {report.kind}, {'right' if report.ok else 'WRONG'}", ("check", "", "detail"), rows)
+            text(f"{file}: {report.kind}, {'right' if report.ok else 'WRONG'}")
+            table("", ("check", "", "detail"), rows)
             for problem in report.problems:
                 text(f"  {problem}")
     for file, report in reports.items():

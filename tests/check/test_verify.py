@@ -231,7 +231,7 @@ def test_routes_that_lead_nowhere(route, what):
 
 
 @pytest.mark.parametrize(
-    "stops", [[(0, 4), (6, 4), (4, 1)], [(0, 4), (4, 6), (6, 4), (4, 1)]], ids=["with a gap", "twice through a switch"]
+    "stops", [[(0, 4), (6, 5), (4, 1)], [(0, 4), (4, 6), (6, 4), (4, 1)]], ids=["with a gap", "twice through a switch"]
 )
 def test_routes_through_switches_that_are_no_path(stops):
     topology = zoo("two boxes")
