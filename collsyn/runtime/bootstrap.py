@@ -7,6 +7,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from collsyn.errors import DeviceError
@@ -138,6 +139,8 @@ class MpiBootstrap(Bootstrap):
         self._check_world(MPI.COMM_WORLD.Get_size(), expected_size)
         self.comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.comm.Barrier()
+        _unlink_shared_memory()
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         node.Free()
@@ -174,6 +177,16 @@ class MpiBootstrap(Bootstrap):
                 raise DeviceError(f"rank {self.rank} waited {self.limit_s:g} s for all ranks to join an exchange")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 2e-3)
+
+
+def _unlink_shared_memory() -> None:
+    """Take the names off MPICH's shared memory, which all ranks have mapped by now: killed ranks would leave it."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        _, found, name = line.partition("/dev/shm/mpich_shm_")
+        if found and not name.endswith("(deleted)"):
+            # Another rank was quicker.
+            with contextlib.suppress(OSError):
+                os.unlink(found + name)
 
 
 def launched_size() -> int | None:

@@ -66,7 +66,8 @@ def launch(
     """
     if num_ranks is not None and num_ranks < 1:
         raise InputError(f"ranks: is {num_ranks}; expected at least 1")
-    function, words = resolve(target), dict(arguments or {})
+    # Ranks get the same from all launchers.
+    function, words = resolve(target), json.loads(json.dumps(arguments or {}))
     if launcher == "auto" and inside_mpi():
         return _run_here(function, words, num_ranks)
     # Compiled once, before ranks ask for it at the same time.

@@ -36,7 +36,6 @@ class MpiJob:
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._folder = Path(tempfile.mkdtemp(prefix="collsyn-job-"))
         self._pids: list[int] = []
-        self._files: set[str] = set()
         self.fds: list[int] = []
         try:
             job = {"target": target, "arguments": dict(arguments), "limit_s": limit_s}
@@ -66,9 +65,8 @@ class MpiJob:
         return f"{self._name} {exit_text(code or 0)}: {self._last_words()}"
 
     def note(self, rank: int, message: Mapping[str, Any]) -> None:
-        """A rank's process, and files that its MPI would leave behind if it were killed."""
+        """A rank's process."""
         self._pids.append(message["pid"])
-        self._files.update(message["files"])
 
     def is_running(self) -> bool:
         """Whether the launcher is still there."""
@@ -87,9 +85,6 @@ class MpiJob:
             if _is_worker(pid, self._folder):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        for name in self._files:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
 
     def close(self) -> None:
         """Remove the folder, and pass on what ranks printed to standard error where nothing failed or all is wanted."""

@@ -123,7 +123,7 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     fd = _open_pipe(folder, bootstrap.rank)
     threading.Thread(target=_end_without_reader, args=(fd,), daemon=True).start()
-    _write_message(fd, {"pid": os.getpid(), "files": _shared_memory_files()})
+    _write_message(fd, {"pid": os.getpid()})
     code, by_peer = serve(job["target"], job["arguments"], bootstrap, fd)
     if code:
         sys.stdout.flush()
@@ -152,12 +152,6 @@ def _write_message(fd: int, message: dict[str, Any]) -> None:
     data = memoryview(_HEAD.pack(len(text)) + text)
     while data:
         data = data[os.write(fd, data) :]
-
-
-def _shared_memory_files() -> list[str]:
-    """Files below /dev/shm that this process has mapped: an MPI library's, which stay behind when a job is killed."""
-    lines = [line.partition("/dev/shm/") for line in Path("/proc/self/maps").read_text().splitlines()]
-    return sorted({f"/dev/shm/{name}" for _, found, name in lines if found and not name.endswith("(deleted)")})
 
 
 if __name__ == "__main__":
