@@ -39,10 +39,12 @@ class Times(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """Per channel: its instruction, what it is doing, the latest arrival of what it sent, who else waits for its flag."""
+    """Per channel: its instruction, what it is doing, since when its signals travel, when all it sent has arrived, and
+    the next channel that waits for the same flag."""
 
     at: I64
     state: I64
+    sent_s: F64
     landed_s: F64
     next_waiter: I64
 
@@ -75,6 +77,7 @@ def _deliver(now: float, signals: Queue, num_signals: int, program: Program, cha
             if program.value[channels.at[waiter]] <= flags.level[flag]:
                 times.end_s[channels.at[waiter]] = now
                 channels.at[waiter] += 1
+                channels.sent_s[waiter] = now
                 ready[num_ready] = waiter
                 num_ready += 1
             else:
@@ -94,6 +97,7 @@ def _finish(now: float, queue: Queue, net: Net, flows: Flows, program: Program, 
         if channels.state[channel] == _PASSING:
             route = flows.route[channel]
             times.arrival_s[instruction] = now + net.alpha_s[route]
+            channels.sent_s[channel] = now
             channels.state[channel] = _TRAILING
             flows.rest[channel], flows.since[channel] = net.tail_bytes[route], now
             set_key(queue, channel, now + flows.rest[channel] / flows.rate[channel])
@@ -107,6 +111,8 @@ def _finish(now: float, queue: Queue, net: Net, flows: Flows, program: Program, 
                 set_key(queue, channel, moment)
                 continue
             channels.landed_s[channel] = max(channels.landed_s[channel], times.arrival_s[instruction])
+        else:
+            channels.sent_s[channel] = now
         times.end_s[instruction] = now
         channels.at[channel] += 1
         ready[num_ready] = channel
@@ -123,6 +129,8 @@ def _go_on(now: float, channel: int, queue: Queue, signals: Queue, num_signals: 
         instruction = channels.at[channel]
         kind = program.kind[instruction]
         times.start_s[instruction] = now
+        if kind != RAISE:
+            channels.sent_s[channel] = now
         if kind == LOCAL:
             channels.state[channel] = _PAUSED
             set_key(queue, channel, now + program.local_s[instruction])
@@ -135,8 +143,9 @@ def _go_on(now: float, channel: int, queue: Queue, signals: Queue, num_signals: 
             break
         flag = program.flag[instruction]
         if kind == RAISE:
-            # Release: whatever this channel has sent must have arrived before.
-            moment = max(now + program.signal_s[instruction], channels.landed_s[channel])
+            # It travels right behind the bytes of a PUT before it, whose overhead is not its own. Release: whatever
+            # this channel has sent must have arrived before.
+            moment = max(channels.sent_s[channel] + program.signal_s[instruction], channels.landed_s[channel])
             times.arrival_s[instruction] = signals.key[instruction] = moment
             signals.heap[num_signals], signals.where[instruction] = instruction, num_signals
             sift_up(signals, num_signals)

@@ -43,9 +43,10 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
     the quickest chain of hops as one route. All transfers under way share the links they use max-min fairly. Its bytes
     arrive the latencies of the route after they were sent; after them the transfer occupies the links for the largest
     overhead of the route (as many bytes as pass the route in that time). A channel goes on when that is over, for GET
-    when the data is there, too, and reduces at the rate of its rank. SIGNAL costs no time; it arrives after the latency
-    from rank to rank, and after all that its channel has sent. A message alone takes exactly the time of the model of
-    Topology; loads count from the start at every link of a route.
+    when the data is there, too, and reduces at the rate of its rank. SIGNAL costs no time; it travels for the latency
+    from rank to rank, right behind the last byte of a PUT directly before it, and arrives after all that its channel
+    has sent. A message alone takes exactly the time of the model of Topology; loads count from the start at every link
+    of a route.
 
     Lengths are those of the fluid size (parts of bytes count). Raises VerificationError for a deadlock (naming who
     waits for whom) or a rank or flag that is not there, InputError for routes of other wiring, Infeasible where no
@@ -134,29 +135,37 @@ class _Ways:
         self._of_pair: dict[tuple[int, int], list[int]] = {}
         for hop, pair in enumerate(zip(self._table.src.tolist(), self._table.dst.tolist(), strict=True)):
             self._of_pair.setdefault(pair, []).append(hop)
-        self._alpha = self._table.alpha_s.tolist()
-        self._beta = self._table.beta_s_per_byte.tolist()
+        self._alpha: list[float] = self._table.alpha_s.tolist()
+        self._beta: list[float] = self._table.beta_s_per_byte.tolist()
         self._chains: dict[tuple[int, float], dict[int, tuple[int, ...]]] = {}
 
     def hops(self, src: int, dst: int, num_bytes: float) -> tuple[int, ...]:
-        """Hops of the cheapest way for a message of that length; raises Infeasible."""
+        """Hops of the cheapest way for a message of that length, () if there is none."""
         direct = self._of_pair.get((src, dst))
         if direct:
             return (min(direct, key=lambda hop: self._alpha[hop] + num_bytes * self._beta[hop]),)
         if (src, num_bytes) not in self._chains:
             self._chains[src, num_bytes] = chains(self._table, num_bytes, src)
-        chain = self._chains[src, num_bytes].get(dst)
-        if chain is None:
-            raise Infeasible(f"rank {src} cannot reach rank {dst}: no links of topology {self._name} lead there")
-        return chain
+        return self._chains[src, num_bytes].get(dst, ())
 
     def route(self, src: int, dst: int, num_bytes: float) -> tuple[int, ...]:
-        """Links of that way."""
-        return tuple(link for hop in self.hops(src, dst, num_bytes) for link in self._table.routes[hop].tolist())
+        """Links of that way; raises Infeasible if there is none."""
+        way = self.hops(src, dst, num_bytes)
+        if not way:
+            raise Infeasible(f"rank {src} cannot reach rank {dst}: no links of topology {self._name} lead there")
+        return tuple(link for hop in way for link in self._table.routes[hop].tolist())
 
     def alpha_s(self, src: int, dst: int) -> float:
-        """Least latency from rank to rank (0 to itself)."""
-        return 0.0 if src == dst else sum(self._alpha[hop] for hop in self.hops(src, dst, 0.0))
+        """Latency of a signal from rank to rank, 0 to itself; raises Infeasible where no links join the two.
+
+        Where links lead one way only, flags still go both ways on any machine: then it is that of the way back.
+        """
+        if src == dst:
+            return 0.0
+        way = self.hops(src, dst, 0.0) or self.hops(dst, src, 0.0)
+        if not way:
+            raise Infeasible(f"rank {src} cannot signal rank {dst}: no links of topology {self._name} join them")
+        return sum(self._alpha[hop] for hop in way)
 
 
 @lru_cache(maxsize=8)
@@ -198,6 +207,7 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: _Transfers) 
         kernels.Channels(
             at=plan.channel_ptr[:-1].copy(),
             state=np.zeros(plan.num_channels, np.int64),
+            sent_s=np.zeros(plan.num_channels),
             landed_s=np.zeros(plan.num_channels),
             next_waiter=np.full(plan.num_channels, -1, np.int64),
         ),
