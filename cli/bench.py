@@ -135,7 +135,8 @@ def command(
     sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     speaks = is_speaker(how)
     sources = _sources(files, collective, method, topology, subset, root, sizes, speaks)
-    check_same_ranks(sources, ranks or world_size(how))
+    check_same_ranks(sources, ranks)
+    check_same_ranks(sources, world_size(how), "the ranks of this job are")
     options = BenchOptions(
         sizes=sizes,
         dtype=datatype,
@@ -225,20 +226,22 @@ def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResul
 
     for line in _preamble(sources, options):
         text(line)
-    shown = ""
+    shown: Row | None = None
 
     def show(row: "Row") -> None:
         nonlocal shown
-        if row.source != shown:
-            shown = row.source
+        if shown is None or (row.source, row.collective) != (shown.source, shown.collective):
             text("#")
             text(f"# {row.collective} of {row.source}, {row.group_size} ranks")
             for line in header(tuple(row.against)):
                 text(line)
-        text(row_text(row))
+        if row.source != row.method and (shown is None or shown.method != row.method):
+            text(f"# method {row.method}")
         for name, comparison in row.against.items():
-            if comparison.reason is not None:
-                note(f"not compared with {name}: {comparison.reason}")
+            if comparison.reason is not None and (shown is None or shown.against.get(name) != comparison):
+                text(f"# not compared with {name}: {comparison.reason}")
+        shown = row
+        text(row_text(row))
 
     result = bench(sources, options, on_row=show, on_note=lambda what: text(f"# {what}"))
     for line in footer(result):

@@ -28,7 +28,8 @@ for size in "${sizes[@]}"; do
 done
 
 say "3. Prove: replay every schedule, chunk by chunk. Does every rank end with the right data?"
-run collsyn verify "$out"/all*.json
+echo "\$ collsyn verify $out/all*.json | grep schedule"
+collsyn verify "$out"/all*.json | grep schedule
 
 say "4. Run: $ranks real processes, every byte checked, in turn with MPI's own collective (ratio: its time over ours)."
 for size in "${sizes[@]}"; do
@@ -37,12 +38,12 @@ for size in "${sizes[@]}"; do
 done
 
 say "5. Result"
-python3 - "$out"/bench-*.json <<'PYTHON'
+python3 - "${sizes[@]/#/$out/bench-}" <<'PYTHON'
 import json
 import sys
 
-for file in sys.argv[1:]:
-    for row in json.load(open(file))["results"]:
+for name in sys.argv[1:]:
+    for row in json.load(open(f"{name}.json"))["results"]:
         ours, mpi = row["out_of_place"]["time"], row["against"]["mpi"]
         low, high = mpi["ci"]
         print(

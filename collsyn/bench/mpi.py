@@ -103,4 +103,3 @@ class MpiCollective:
                 starts[peer] = at * width
             counts[peer] += int(places.lengths[chunk]) * width
         return [array.view(np.uint8), (counts.tolist(), starts.tolist()), self._mpi.BYTE]
-

@@ -111,8 +111,8 @@ class Preparation:
         return Prepared(plan, text, method, simulated_s, fluid_bound(plan.collective, topology, size_bytes).time_s)
 
 
-def check_same_ranks(sources: Sequence[Source], ranks: int | None) -> None:
-    """Raise InputError where a number of ranks was asked for that a source does not have."""
+def check_same_ranks(sources: Sequence[Source], ranks: int | None, told: str = "--ranks says") -> None:
+    """Raise InputError where a source is for another number of ranks than `ranks` (None: any), see `told`."""
     for source in sources:
         if ranks is not None and source.num_ranks != ranks:
-            raise InputError(f"{source.label}: is for {source.num_ranks} ranks; --ranks says {ranks}")
+            raise InputError(f"{source.label}: is for {source.num_ranks} ranks; {told} {ranks}")

@@ -96,6 +96,15 @@ def test_a_collective_is_made_on_the_spot(run_cli, tmp_path):
     assert {row["method"] for row in found} == {"direct"}
 
 
+def test_the_table_names_what_auto_chose(run_cli):
+    result = run_cli("bench", "--collective", "allreduce", "--topology", "full:2", "--launcher", "fork", *SMALL)
+    assert result.code == 0, result.stderr
+    assert "# allreduce of auto, 2 ranks" in result.stdout
+    named = [line.split()[2] for line in result.stdout.splitlines() if line.startswith("# method ")]
+    assert 1 <= len(named) <= len(rows(result.stdout))
+    assert "auto" not in named
+
+
 @needs_mpi
 def test_against_mpi(run_cli, schedules):
     result = run_cli("bench", schedules / "allgather.json", "--against", "mpi", "-a", "3", *SMALL)
