@@ -156,6 +156,17 @@ def test_shared_links_stay_within_bandwidth_when_only_they_become_slower():
     assert retime(schedule, SIZE, replace(topology, beta_s_per_byte=beta)).rate.tolist() == pytest.approx([25e9] * 4)
 
 
+def test_flows_that_filled_a_trunk_slow_down_with_it():
+    schedule = by_hand("tapered gather")
+    assert schedule.rate.tolist() == [0.0] * 8
+    for factor, rate in ((2, 12.5e9), (1, 0.0), (0.5, 0.0)):
+        beta = schedule.topology.beta_s_per_byte.copy()
+        beta[0] *= factor
+        retimed = retime(schedule, SIZE, replace(schedule.topology, beta_s_per_byte=beta))
+        assert_right(retimed)
+        assert retimed.rate.tolist() == pytest.approx([rate] * 8)
+
+
 def test_a_message_alone_uses_what_its_route_now_carries():
     topology = build(2, [(0, 2, 10), (2, 1, 100)], switches=1)
     collective = make_collective("broadcast", 2)
@@ -293,7 +304,7 @@ def test_the_order_of_starts_gives_right_schedules_too(schedule, size_bytes, see
 def test_the_order_of_starts_holds_back_what_must_not_be_done_early(name, monkeypatch):
     schedule = by_hand(name)
     monkeypatch.setattr(simulating, "_settled", lambda *given: None)
-    spread = np.linspace(0.5, 3, schedule.topology.num_links)
+    spread = np.random.default_rng(0).permutation(np.geomspace(0.05, 20, schedule.topology.num_links))
     uneven = replace(schedule.topology, beta_s_per_byte=schedule.topology.beta_s_per_byte * spread)
     assert_right(retime(schedule, 1 << 30, uneven))
 

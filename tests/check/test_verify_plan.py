@@ -4,7 +4,9 @@ import pytest
 
 from collsyn.check.verify import PLAN_CHECKS, verify_plan
 from collsyn.errors import VerificationError
-from tests.support.hand_plans import IN, OUT, copy, sum_plan, swap_plan
+from collsyn.model.collective import make_collective
+from collsyn.model.plan import Plan
+from tests.support.hand_plans import IN, OUT, SCRATCH, copy, put, signal, sum_plan, swap_plan, wait
 
 
 def failed(plan):
@@ -91,6 +93,20 @@ def test_a_plan_must_leave_the_input_as_it_is():
     names, report = failed(swap_plan(change))
     assert names == ["data"]
     assert any(problem.what == "was changed by the plan" for problem in report.problems)
+
+
+def test_races_are_looked_for_in_place_as_well():
+    # Rank 1 writes the part of rank 0 back to it while another channel there reads its input: in place the same bytes.
+    channels = [
+        (0, [signal(1, 1), wait(1, 1), put(1, (OUT, 0), (IN, 0)), signal(1, 2), wait(1, 2), wait(1, 3)]),
+        (1, [signal(0, 1), copy((OUT, 1), (IN, 0)), wait(0, 1), put(0, (OUT, 1), (IN, 0)), signal(0, 2), wait(0, 2)]),
+        (0, [copy((SCRATCH, 0), (IN, 0))]),
+    ]
+    channels[1][1].extend([put(0, (OUT, 0), (OUT, 0)), signal(0, 3)])
+    plan = Plan.build(make_collective("allgather", 2), channels, [[(0, 0, 1)], []], [1, 1])
+    names, report = failed(plan)
+    assert names == ["races"]
+    assert {problem.where for problem in report.problems} == {"in place"}
 
 
 def test_sizes_that_a_plan_refuses_are_not_tried():

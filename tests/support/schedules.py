@@ -117,6 +117,20 @@ def shared_gather(n: int = 5) -> Schedule:
     return from_rows(collective, topology, rows, routes=routes)
 
 
+def tapered_gather(n: int = 5) -> Schedule:
+    """Everyone sends to rank 0 at the full rate of its own slow link; together they just fill the fast last one."""
+    edges = [(n, 0, 100, 0.5), *((rank, n, 100 / (n - 1), 0.5) for rank in range(1, n))]
+    topology, collective = build(n, edges, switches=1, name=f"tapered {n}"), make_collective("gather", n, 2)
+    routes = [[rank, 0] for rank in range(1, n)]
+    transfer = SIZE / n / 2 * float(topology.beta_s_per_byte[1])
+    rows = [
+        {"chunk": 2 * rank + piece, "src": rank, "dst": 0, "route": rank - 1, "start_s": piece * transfer}
+        for rank in range(1, n)
+        for piece in (0, 1)
+    ]
+    return from_rows(collective, topology, rows, routes=routes)
+
+
 def tree_reduce(levels: int = 2) -> Schedule:
     """A binary in-tree: children join their parent's value, the deepest first; rank 0 is the root."""
     n = 2 ** (levels + 1) - 1
@@ -246,6 +260,7 @@ _MAKERS = {
         ring_allgather,
         star_broadcast,
         shared_gather,
+        tapered_gather,
         tree_reduce,
         doubling_allreduce,
         one_shot_allreduce,
