@@ -197,10 +197,13 @@ class _Launch:
         known = [one for one in found if one is not None]
         return _timing(self._blocks(known), known) if known else None
 
-    def _against(self, found: Sequence[Mapping[str, Any]], ours: Sequence[float]) -> Comparison:
-        if "seconds" not in found[0]:
-            return Comparison(reason=found[0].get("reason") or "our own result is wrong")
-        theirs = self._blocks(found)
+    def _against(self, found: Sequence[Mapping[str, Any] | None], ours: Sequence[float]) -> Comparison:
+        known = [one for one in found if one is not None]
+        if not known:
+            return Comparison(reason="our own result is wrong")
+        if "reason" in known[0]:
+            return Comparison(reason=known[0]["reason"])
+        theirs = self._blocks(known)
         return Comparison(float(np.median(theirs)), *ratio_of_medians(theirs, ours, self.options.seed))
 
 

@@ -21,8 +21,9 @@ from collsyn.runtime.worker import report
 # Times of one repeat that are long against a clock reading and a call, short against a slice of the scheduler.
 _REPEAT_BYTES = 256 << 10
 _MAX_ROUNDS = 50
-# Plans are prepared in waves that need no more memory than this on all ranks together.
+# Plans are prepared in waves that need no more memory than this on all ranks together, nor more mappings.
 _WAVE_BYTES = 512 << 20
+_WAVE_TASKS = 256
 REPORT_EVERY_S = 0.2
 _FLAG_ROUNDS = 10
 # Reductions are timed on this type.
@@ -70,7 +71,7 @@ def waves(order: Sequence[Task], num_ranks: int) -> list[list[Task]]:
     used = 0
     for task in order:
         needed = task.memory_bytes(num_ranks)
-        if found[-1] and used + needed > _WAVE_BYTES:
+        if found[-1] and (used + needed > _WAVE_BYTES or len(found[-1]) == _WAVE_TASKS):
             found.append([])
             used = 0
         found[-1].append(task)

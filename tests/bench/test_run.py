@@ -112,6 +112,15 @@ def test_unknown_types_and_reductions_are_refused(change):
 
 
 @needs_mpi
+def test_a_wrong_result_is_not_compared():
+    plan = damaged(put_allgather(2))
+    case = Case(of_plan(plan), 2048, 512, Prepared(plan, plan_text(plan), "hand", None, None))
+    (row,) = _Launch(case.source, [case], replace(QUICK, against=("mpi",), launcher="mpirun"), None).rows()
+    assert row.out_of_place.wrong > 0
+    assert row.against["mpi"].reason == "our own result is wrong"
+
+
+@needs_mpi
 def test_against_mpi_in_one_job():
     options = replace(QUICK, sizes=(4096, 65536), iterations=10, against=("mpi",), launcher="mpirun")
     result = bench([of_plan(ring_allreduce(3))], options)

@@ -74,6 +74,7 @@ def test_waves_keep_all_tasks_in_order_within_their_memory():
     found = waves(order, 6)
     assert [task for wave in found for task in wave] == order
     assert len(found) > 1
+    assert all(len(wave) <= 256 for wave in found)
     assert all(sum(task.memory_bytes(6) for task in wave) <= 512 << 20 for wave in found if len(wave) > 1)
 
 
