@@ -102,12 +102,12 @@ def steps(schedule: Schedule) -> float | None:
 
 def _bounds(schedule: Schedule) -> tuple[Bound, Bound]:
     """The largest fluid bound and chunk bound that the schedule carries, computed where it carries none."""
-    from collsyn.bounds import chunk_bound, fluid_bound
+    from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
 
     problem = (schedule.collective, schedule.topology, schedule.size_bytes)
     known = {scope: [b for b in schedule.bounds if b.scope == scope] for scope in ("fluid", "chunk")}
     fluid = known["fluid"] or [fluid_bound(*problem)]
-    chunk = known["chunk"] or [chunk_bound(*problem, batched=bool((schedule.batch >= 0).any()))]
+    chunk = known["chunk"] or [chunk_bound(*problem, batched=avoids_overhead(schedule))]
     return max(fluid, key=lambda bound: bound.time_s), max(chunk, key=lambda bound: bound.time_s)
 
 

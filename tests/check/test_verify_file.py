@@ -15,7 +15,7 @@ from collsyn.model.schedule_file import write_schedule
 from collsyn.model.topology_file import write_topology
 from tests.support.hand_plans import sum_plan, swap_plan
 from tests.support.mutate import edited
-from tests.support.schedules import by_hand
+from tests.support.schedules import SCHEDULES, by_hand
 from tests.support.topologies import zoo
 
 
@@ -78,3 +78,18 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_the_table_of_formats_names_every_kind():
     assert {known.kind for known in FORMATS} >= {"schedule", "plan"}
+
+
+@pytest.mark.parametrize("ending", ["json", "npz"])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_bounds_hold_after_a_file(name, ending, tmp_path):
+    from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
+
+    schedule = by_hand(name)
+    problem = (schedule.collective, schedule.topology, schedule.size_bytes)
+    bounds = [fluid_bound(*problem), chunk_bound(*problem, batched=avoids_overhead(schedule))]
+    path = tmp_path / f"a.{ending}"
+    write_schedule(schedule.with_notes(bounds), path)
+    report = verify_file(path)
+    assert report.ok, report
+    assert report.checks[-1].detail == "2 rechecked"

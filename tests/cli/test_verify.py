@@ -8,8 +8,8 @@ import pytest
 from collsyn.model.plan_file import write_plan
 from collsyn.model.schedule_file import write_schedule
 from collsyn.model.topology_file import write_topology
-from tests.support.mutate import edited
 from tests.support.hand_plans import swap_plan
+from tests.support.mutate import edited
 from tests.support.schedules import by_hand
 from tests.support.topologies import zoo
 
