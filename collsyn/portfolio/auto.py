@@ -19,6 +19,8 @@ from collsyn.synth.table import METHODS, method
 
 # Seconds after which no further method is begun, where no other limit is given.
 TIME_LIMIT_S = 30.0
+# Share of the limit in which methods are begun in the order of the table.
+EARLY = 1 / 3
 # Plans of more ranks are lowered and simulated only on request.
 MAX_PLAN_RANKS = 64
 # A plan pipelines what its schedule moves whole, but no plan makes up for a schedule this many times slower.
@@ -114,10 +116,15 @@ class _Run:
         return self.begin_s + self.limit_s - time.monotonic()
 
     def candidates(self) -> list[Candidate]:
-        """One candidate a method, in the order given."""
+        """One candidate a method, in the order given.
+
+        The last methods of the table search longest and find most, so that they are next once time grows short.
+        """
         found: list[Candidate] = []
-        for index, name in enumerate(self.names):
-            self._report(index, found)
+        pending = list(self.names)
+        while pending:
+            self._report(found)
+            name = pending.pop(0 if self.left_s() > self.limit_s * (1 - EARLY) else -1)
             if self.interrupted or (found and self.left_s() <= 0):
                 found.append(Candidate(name, refused=INTERRUPTED if self.interrupted else OUT_OF_TIME))
                 continue
@@ -126,7 +133,7 @@ class _Run:
             except KeyboardInterrupt:
                 self.interrupted = True
                 found.append(Candidate(name, refused=INTERRUPTED))
-        return found
+        return sorted(found, key=lambda candidate: self.names.index(candidate.method))
 
     def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates with the times of their plans, as far as they contend, can be lowered and time allows."""
@@ -177,7 +184,7 @@ class _Run:
             self.whole[alike] = chunk_bound(collective, topology, schedule.size_bytes, alike[1])
         return [self.fluid, self.whole[alike]]
 
-    def _report(self, index: int, found: list[Candidate]) -> None:
+    def _report(self, found: list[Candidate]) -> None:
         if self.options.progress is None:
             return
         leader = min(found, key=lambda candidate: candidate.finish_s, default=None)
@@ -185,7 +192,7 @@ class _Run:
         if leader is not None and leader.schedule is not None:
             gap = "" if leader.gap is None else f", {leader.gap:.1%} over the bound"
             detail = f"best so far {leader.method}: {leader.finish_s * 1e6:.1f} us{gap}"
-        self.options.progress(index / len(self.names), detail)
+        self.options.progress(len(found) / len(self.names), detail)
 
 
 def _plan_s(schedule: Schedule) -> float:

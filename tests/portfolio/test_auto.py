@@ -150,6 +150,23 @@ def test_no_method_is_begun_after_the_time_limit(problem: Problem, add_method, m
     assert found[0].synthesis_s == pytest.approx(20.0)
 
 
+def test_the_last_method_comes_first_once_time_grows_short(problem: Problem, add_method, monkeypatch) -> None:
+    clock, begun = [0.0], []
+    monkeypatch.setattr(auto.time, "monotonic", lambda: clock[0])
+
+    def slow(name: str) -> Callable[[Problem, Options], Schedule]:
+        def act(asked: Problem, options: Options) -> Schedule:
+            begun.append(name)
+            clock[0] += auto.TIME_LIMIT_S * 0.4
+            return paths(asked, options)
+
+        return act
+
+    names = [add_method(name, slow(name)) for name in ("first", "second", "last")]
+    best(problem, Options(), names)
+    assert begun == ["first", "last", "second"]
+
+
 @pytest.mark.parametrize(
     ("plan_us", "winner"),
     [
