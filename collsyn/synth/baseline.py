@@ -109,10 +109,16 @@ def from_rounds(problem: Problem, collective: Collective, groups: Iterable[Round
     return sends.timed(collective, problem.topology, problem.size_bytes)
 
 
+@lru_cache(maxsize=32)
+def joined_pairs(topology: Topology) -> frozenset[tuple[int, int]]:
+    """The ordered pairs of ranks that some hop joins."""
+    table = hops_of(topology)
+    return frozenset(zip(table.src.tolist(), table.dst.tolist(), strict=True))
+
+
 def without_hop(topology: Topology, pairs: Iterable[tuple[int, int]]) -> str | None:
     """The first pair of ranks that no hop joins, in words; None where all are joined."""
-    table = hops_of(topology)
-    joined = set(zip(table.src.tolist(), table.dst.tolist(), strict=True))
+    joined = joined_pairs(topology)
     missing = next((pair for pair in pairs if pair not in joined), None)
     return None if missing is None else f"needs a link or a way through switches from rank {missing[0]} to {missing[1]}"
 

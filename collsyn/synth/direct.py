@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import OWN, REDUCE, Schedule
-from collsyn.synth.baseline import Baseline, Message, Rounds, from_rounds, without_hop
+from collsyn.model.topology import Topology
+from collsyn.synth.baseline import Baseline, Message, Rounds, from_rounds, joined_pairs, without_hop
 from collsyn.synth.problem import Problem
 
 
@@ -13,33 +14,38 @@ class Direct(Baseline):
 
     With N ranks and m bytes for each pair: alpha + beta m where every pair has a link of its own; where each rank has
     one port to a switch, alpha + (N-1) beta m if alpha is pure delay and (N-1)(alpha + beta m) if it occupies the port.
-    Reductions by reversal; allreduce as reduce-scatter and allgather.
+    Reductions by reversal; allreduce as reduce-scatter and allgather. Of several holders of a chunk the first that has
+    a hop to the receiver sends it.
     """
 
     name = "direct"
-    builds = frozenset({"allgather", "scatter", "broadcast", "alltoall", "alltoallv", "sendrecv"})
+    builds = frozenset({"allgather", "scatter", "broadcast", "alltoall", "alltoallv", "sendrecv", "custom"})
     phases = ("reducescatter", "allgather")
 
     def obstacle(self, problem: Problem) -> str | None:
         """Needs a hop for every pair that has something to exchange."""
-        return without_hop(problem.topology, sorted(_wanted(problem.collective(1))))
+        if problem.reduces:
+            return "makes no custom reduction"
+        return without_hop(problem.topology, sorted(_wanted(problem.collective(), problem.topology)))
 
     def build(self, problem: Problem) -> Schedule:
         """One round for each distance of places."""
         collective = problem.collective()
-        wanted = _wanted(collective)
+        wanted = _wanted(collective, problem.topology)
         return from_rounds(problem, collective, [_rotation(wanted, group) for group in problem.members])
 
 
-def _wanted(collective: Collective) -> dict[tuple[int, int], list[int]]:
+def _wanted(collective: Collective, topology: Topology) -> dict[tuple[int, int], list[int]]:
     """For every (holder, receiver) the chunks to send; receivers that hold a chunk need none."""
+    joined = joined_pairs(topology)
     found: dict[tuple[int, int], list[int]] = {}
     sets = collective.sets.tuples()
     for chunk, (pre, post) in enumerate(zip(collective.pre.tolist(), collective.post.tolist(), strict=True)):
         holders = sets[pre]
         for receiver in sets[post]:
             if receiver not in holders:
-                found.setdefault((holders[0], receiver), []).append(chunk)
+                holder = next((rank for rank in holders if (rank, receiver) in joined), holders[0])
+                found.setdefault((holder, receiver), []).append(chunk)
     return found
 
 
