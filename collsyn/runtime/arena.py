@@ -42,6 +42,8 @@ class _Mapping:
     """
 
     def __init__(self, fd: int, size: int) -> None:
+        # Modules may be gone when the last array goes.
+        self._unmap = _LIBC.munmap
         address = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             raise DeviceError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
@@ -54,7 +56,7 @@ class _Mapping:
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
-            _LIBC.munmap(self.address, self.size)
+            self._unmap(self.address, self.size)
 
 
 class Segment:

@@ -20,7 +20,8 @@ class Job(Protocol):
     """What a call needs to know about the job of its rank."""
 
     rank: int
-    size: int
+    is_crowded: bool
+    """Whether ranks outnumber the cores that they may use."""
 
     @property
     def own_control(self) -> Control:
@@ -49,7 +50,7 @@ class Calls:
     ) -> None:
         """`describe(record)` says in words where a rank is stuck."""
         self._job, self._program, self._describe = job, program, describe
-        self.executor = make_executor(program, job.own_control, dtype_name, op_name, job.size)
+        self.executor = make_executor(program, job.own_control, dtype_name, op_name, job.is_crowded)
         self._begin = np.concatenate([[0], program.end])[:-1]
         self._base = 0
 

@@ -1,7 +1,6 @@
 """The two executors of a rank's program: compiled C, and NumPy with the same results where no compiler is."""
 
 import ctypes
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -40,13 +39,12 @@ class Executor(Protocol):
         """Divide elements at an address in place, as an average needs at its end."""
 
 
-def make_executor(program: Program, control: Control, dtype_name: str, op_name: str, num_ranks: int) -> Executor:
-    """The compiled executor where there is one, else that of NumPy."""
+def make_executor(program: Program, control: Control, dtype_name: str, op_name: str, is_crowded: bool) -> Executor:
+    """The compiled executor where there is one, else that of NumPy; `is_crowded`: ranks outnumber cores."""
     library = native_library()
     if library is None:
         return NumpyExecutor(program, control, dtype_name, op_name)
-    crowded = num_ranks > len(os.sched_getaffinity(0))
-    polls = _POLLS_SHARED_CORES if crowded else _POLLS_OWN_CORE
+    polls = _POLLS_SHARED_CORES if is_crowded else _POLLS_OWN_CORE
     return NativeExecutor(library, program, control, dtype_name, op_name, polls)
 
 

@@ -21,22 +21,23 @@ class ForkedJob:
         self.fds: list[int] = []
         self._pids: list[int | None] = []
         self._ended: dict[int, str] = {}
-        ends = socket_pairs(num_ranks)
-        pipes = [os.pipe() for _ in range(num_ranks)]
+        ends, pipes = _connections(num_ranks)
         # What is buffered here must not be printed once more by every child.
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
+        self.fds = [read for read, _ in pipes]
         try:
             for rank in range(num_ranks):
                 pid = _fork()
                 if pid == 0:
                     _be_rank(rank, target, arguments, ends, pipes, limit_s, parent)
                 self._pids.append(pid)
+        except DeviceError:
+            self.kill()
+            self.close()
+            raise
         finally:
-            self.fds = [read for read, _ in pipes]
-            for read in self.fds:
-                os.set_blocking(read, False)
             for _, write in pipes:
                 os.close(write)
             for sockets in ends:
@@ -93,6 +94,20 @@ def exit_text(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+def _connections(num_ranks: int) -> tuple[list[list[socket.socket]], list[tuple[int, int]]]:
+    """Sockets between ranks, and for each rank a pipe to this process, which reads it without blocking."""
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(num_ranks):
+            pipes.append(os.pipe())
+            os.set_blocking(pipes[-1][0], False)
+        return socket_pairs(num_ranks), pipes
+    except OSError as error:
+        for fd in (fd for pipe in pipes for fd in pipe):
+            os.close(fd)
+        raise DeviceError(f"cannot start {num_ranks} ranks: {error.strerror} (see ulimit -n)") from None
 
 
 def _fork() -> int:

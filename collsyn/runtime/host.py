@@ -22,16 +22,9 @@ from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
 from collsyn.runtime.calls import Calls
 from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.pool import Pool, Slot, same_answer
-from collsyn.runtime.program import (
-    barrier_program,
-    make_program,
-    peers_of,
-    rank_layout,
-)
+from collsyn.runtime.program import barrier_program, make_program, peers_of, rank_layout
 
 DEFAULT_LIMIT_S = 60.0
-# How often a rank that waits looks whether its peers are alive.
-_SLICE_S = 0.1
 
 
 class HostContext:
@@ -46,6 +39,7 @@ class HostContext:
         self.rank, self.size = bootstrap.rank, bootstrap.size
         self._failure: str | None = None
         self._closed = False
+        self.is_crowded = True
         self._pool = Pool(self.rank)
         self.controls: list[Control] = []
         self._meet()
@@ -168,7 +162,8 @@ class HostContext:
         def offer() -> dict[str, Any]:
             nonlocal own
             own = OwnSegment(CONTROL_BYTES)
-            return {"pid": os.getpid(), "fd": own.fd, "machine": machine_name()}
+            cores = sorted(os.sched_getaffinity(0))
+            return {"pid": os.getpid(), "fd": own.fd, "machine": machine_name(), "cores": cores}
 
         answers = self._exchange(offer)
         assert own is not None
@@ -176,6 +171,9 @@ class HostContext:
         if len(set(same_machine)) > 1:
             other = next(rank for rank, name in enumerate(same_machine) if name != same_machine[0])
             raise DeviceError(f"ranks 0 and {other} are on different machines; host ranks must share one")
+
+        # Launchers may have bound each rank to a core of its own.
+        self.is_crowded = self.size > len({core for answer in answers for core in answer["cores"]})
 
         def attach_all() -> dict[str, Any]:
             for rank, answer in enumerate(answers):

@@ -180,9 +180,7 @@ def _read_all(fd: int, into: bytearray) -> bool:
 
 def _as_error(rank: int, message: Mapping[str, Any]) -> CollsynError:
     """The error of a rank as one of this process, of the kind that has its exit code."""
-    kinds = {DeviceError.exit_code: DeviceError} | {
-        kind.exit_code: kind for kind in CollsynError.__subclasses__() if kind.__module__ == CollsynError.__module__
-    }
+    kinds = {kind.exit_code: kind for kind in CollsynError.__subclasses__()}
     kind = kinds.get(message["code"], DeviceError)
     text = message["error"]
     # Messages about files begin with the file, whichever rank found it.

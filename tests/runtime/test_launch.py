@@ -1,8 +1,8 @@
 """Ranks started by fork and by mpirun: results, errors, limits, and what is left afterwards."""
 
-import ast
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -214,7 +214,10 @@ def test_killed_ranks_of_the_users_own_mpirun_leave_no_shared_memory():
         from collsyn.runtime.bootstrap import MpiBootstrap
         bootstrap = MpiBootstrap()
         lines = Path("/proc/self/maps").read_text().splitlines()
-        print([line.split("/dev/shm/")[1] for line in lines if "/dev/shm/" in line], flush=True)
+        names = " ".join(line.split("/dev/shm/")[1].split()[0] for line in lines if "/dev/shm/" in line)
+        gathered = bootstrap.allgather(names.encode())
+        if bootstrap.rank == 0:
+            print("names:", *(part.decode() for part in gathered), flush=True)
         bootstrap.barrier()
         if bootstrap.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -222,9 +225,9 @@ def test_killed_ranks_of_the_users_own_mpirun_leave_no_shared_memory():
     """
     done = run_python(script, [*find_mpirun(), "-n", "2"], check=False)
     assert done.returncode
-    names = [name for line in done.stdout.splitlines() if line.startswith("[") for name in ast.literal_eval(line)]
+    names = done.stdout.partition("names:")[2].splitlines()[0].split()
     assert names
-    assert not [name for name in names if name.split()[0] in os.listdir("/dev/shm")]
+    assert not set(names) & set(os.listdir("/dev/shm"))
 
 
 @needs_mpi
@@ -257,6 +260,16 @@ def test_ranks_that_do_not_find_each_other_are_told_so():
 def test_wrong_requests_are_refused(target, num_ranks, launcher, message):
     with pytest.raises(InputError, match=message):
         launch(target, {}, num_ranks, launcher, LIMIT_S)
+
+
+def test_too_many_ranks_for_the_descriptors_of_a_process_is_one_line():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+    try:
+        with pytest.raises(DeviceError, match=r"^cannot start 50 ranks: Too many open files"):
+            start("who_am_i", num_ranks=50)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_launcher_that_fails_is_quoted(tmp_path):
