@@ -145,7 +145,8 @@ def _go_on(now: float, channel: int, queue: Queue, signals: Queue, num_signals: 
         if kind == RAISE:
             # It travels right behind the bytes of a PUT before it, whose overhead is not its own. Release: whatever
             # this channel has sent must have arrived before.
-            moment = max(channels.sent_s[channel] + program.signal_s[instruction], channels.landed_s[channel])
+            travelled = channels.sent_s[channel] + program.signal_s[instruction]
+            moment = max(now, travelled, channels.landed_s[channel])
             times.arrival_s[instruction] = signals.key[instruction] = moment
             signals.heap[num_signals], signals.where[instruction] = instruction, num_signals
             sift_up(signals, num_signals)

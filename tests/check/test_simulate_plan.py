@@ -134,6 +134,16 @@ def test_signals_take_the_latency_and_wait_for_the_data():
     assert times.end_s[[2, 3, 4]] == pytest.approx([data] * 3)
 
 
+def test_overhead_that_two_transfers_share_holds_up_their_signals():
+    topology = pair(alpha_us=0.5, overhead_us=0.5)
+    channels = [(0, [put(1), signal(1, r)]) for r in (0, 1)] + [(1, [wait(r)]) for r in (0, 1)]
+    alone = simulate_plan(plan_of(2, channels[::2]), topology, M)
+    assert alone.end_s[-1] == pytest.approx(M / 50e9 + 0.5 * US)
+    together = simulate_plan(plan_of(2, channels), topology, M)
+    assert together.arrival_s[[0, 2]] == pytest.approx([2 * M / 50e9 + 0.5 * US] * 2)
+    assert together.end_s[-2:] == pytest.approx([2 * M / 50e9 + 1.0 * US] * 2)
+
+
 def test_signals_go_back_where_data_cannot():
     topology = build(3, [(0, 1, 50, 0.5), (1, 2, 50, 0.7)])
     times = simulate_plan(plan_of(3, [(2, [signal(0)])]), topology, M)
@@ -274,7 +284,7 @@ def slowly(plan, topology, size_bytes):
             return ["flag", columns["value"][i], (rank, columns["flag"][i]), 0.0]
         if op == Op.SIGNAL:
             latency = topology.alpha_s[way(rank, peer, 0.0)].sum() if peer != rank else 0.0
-            arrivals[i] = max(channel["sent"] + latency, channel["seen"])
+            arrivals[i] = max(now, channel["sent"] + latency, channel["seen"])
             signals.append((arrivals[i], (peer, columns["flag"][i]), columns["value"][i]))
         return ["until", now + work, [], 0.0]
 
