@@ -69,10 +69,15 @@ class Ways:
         assert not self.num_bytes, "nodes are vertices only where latency alone counts"
         return self._search(sources, backwards, True)
 
+    @cached_property
+    def _graphs(self) -> tuple[Any, Any]:
+        """The edges as they are and turned round."""
+        return _matrix(*self._edges, self.num_nodes, False), _matrix(*self._edges, self.num_nodes, True)
+
     def _search(self, sources: npt.NDArray[np.integer[Any]], backwards: bool, together: bool) -> F64:
         from scipy.sparse.csgraph import dijkstra
 
-        graph = _matrix(*self._edges, self.num_nodes, backwards)
+        graph = self._graphs[backwards]
         if together:
             return np.asarray(dijkstra(graph, indices=sources, min_only=True), dtype=np.float64)
         return np.asarray(dijkstra(graph, indices=sources), dtype=np.float64)

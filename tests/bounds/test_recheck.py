@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from collsyn.bounds import chunk_bound, fluid_bound, recheck
 from collsyn.bounds.bound import bounds_by_argument, whole_bounds_by_argument
@@ -18,6 +18,8 @@ from tests.support.problems import random_problems
 from tests.support.topologies import zoo
 
 M = 1 << 20
+# Half of the usual examples: each looks at some thirty certificates.
+FEWER = settings(max_examples=max(settings().max_examples // 2, 1))
 
 
 def all_bounds(problem):
@@ -29,6 +31,7 @@ def all_bounds(problem):
     yield chunk_bound(*asked)
 
 
+@FEWER
 @given(random_problems())
 def test_every_certificate_holds_and_survives_a_file(problem):
     for bound in all_bounds(problem):
@@ -37,6 +40,7 @@ def test_every_certificate_holds_and_survives_a_file(problem):
         assert recheck(bound_from_fields(Fields(bound.document(), "file")), *asked) is None
 
 
+@FEWER
 @given(random_problems())
 def test_a_larger_claim_is_refused(problem):
     asked = problem.collective(), problem.topology, problem.size_bytes
