@@ -7,6 +7,7 @@ import click
 
 from ._options import examples, json_option, problem_options, size_option
 from ._output import emit_json, table
+from ._problem import make_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,41 +57,14 @@ def command(
     """
     from collsyn.bounds import chunk_bound, fluid_bound
 
-    problem = _problem(collective, topology, root, subset, groups, counts, spec, size_bytes, chunks)
+    whole_chunks = None if collective == "custom" else chunks
+    problem = make_problem(collective, topology, size_bytes, whole_chunks, root, subset, groups, counts, spec)
     asked = problem.collective(), problem.topology, problem.size_bytes
     fluid, whole = fluid_bound(*asked), chunk_bound(*asked)
     if as_json:
         emit_json(_document(problem, fluid, whole))
     else:
         _show(problem, fluid, whole)
-
-
-def _problem(
-    collective: str,
-    topology: str,
-    root: int | None,
-    subset: tuple[int, ...] | None,
-    groups: tuple[tuple[int, ...], ...] | None,
-    counts: Path | None,
-    spec: Path | None,
-    size_bytes: int,
-    chunks: int,
-) -> "Problem":
-    from collsyn.model.collective_file import read_collective, read_counts
-    from collsyn.synth.problem import Problem
-    from collsyn.topology.resolve import load_topology
-
-    machine = load_topology(topology)
-    return Problem(
-        kind=collective,
-        topology=machine if subset is None else machine.subset(subset),
-        size_bytes=size_bytes,
-        chunks_per_rank=None if collective == "custom" else chunks,
-        root=root,
-        groups=groups,
-        counts=None if counts is None else read_counts(counts),
-        spec=None if spec is None else read_collective(spec),
-    )
 
 
 def _document(problem: "Problem", fluid: "Bound", whole: "Bound") -> dict[str, Any]:
