@@ -6,14 +6,16 @@ Source: TACOS, arXiv 2304.05301; docs/greedy.md says what differs.
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from collsyn.model.arrays import Rows
 from collsyn.model.schedule import Schedule
-from collsyn.model.topology import Topology
+from collsyn.synth.alltoall import along_paths, goes_to_one
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.greedy_search import Run, Search
-from collsyn.synth.problem import REVERSED, Options, Problem, provenance
-from collsyn.synth.timing import in_order
-from collsyn.synth.transform import by_composition, by_reversal, useful
+from collsyn.synth.problem import REVERSED, Options, Problem, provenance, turned
+from collsyn.synth.timing import by_start, in_order
+from collsyn.synth.transform import by_composition, by_reversal, compose, reverse, useful
 
 
 class Greedy:
@@ -28,7 +30,8 @@ class Greedy:
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
         """The schedule of the best run; raises Infeasible where a receiver cannot be reached.
 
-        One run costs O(deliveries x (hops per link + chunks looked at)); see `Search` for how many there are.
+        A run costs O(deliveries x (hops per link + chunks looked at)); the searches make as many as a fixed amount of
+        work allows, or the time limit.
         """
         schedule = self._solve(problem, options)
         origin = provenance(problem, options, self.name, **schedule.provenance["options"])
@@ -36,44 +39,63 @@ class Greedy:
 
     def _solve(self, problem: Problem, options: Options) -> Schedule:
         if problem.kind == "allreduce":
-            half = None if options.time_limit_s is None else options.time_limit_s / 2
-            return by_composition(problem, lambda phase: self._solve(phase, replace(options, time_limit_s=half)))
+            return by_composition(problem, lambda phase: self._solve(phase, _half(options)))
+        if problem.kind == "custom" and problem.reduces:
+            return self._reduce_and_spread(problem, _half(options))
         if (problem.reduces or problem.kind == "gather") and problem.kind in REVERSED:
             return by_reversal(problem, lambda forward: self._solve(forward, options))
-        return spread(problem, options)
+        model = MachineModel.of(problem.topology)
+        return along_paths(problem, options, model) if goes_to_one(problem) else spread(problem, options, model)
+
+    def _reduce_and_spread(self, problem: Problem, options: Options) -> Schedule:
+        """A custom reduction: every chunk is reduced at one of its receivers, then copied from there to the others."""
+        collective, topology = problem.collective(), problem.topology
+        sets = collective.sets.tuples()
+        # Chunks with the same receivers take turns; a receiver that contributes needs one copy less.
+        hubs = []
+        for chunk, (pre, post) in enumerate(zip(collective.pre.tolist(), collective.post.tolist(), strict=True)):
+            able = sorted({*sets[pre]} & {*sets[post]}) or sets[post]
+            hubs.append(able[chunk % len(able)])
+        at_hubs = len(collective.sets) + np.array(hubs)
+        known = Rows.of([*sets, *((rank,) for rank in range(topology.num_ranks))])
+        inward = replace(collective, sets=known, pre=at_hubs, post=collective.pre, reduces=False)
+        gathered = replace(collective, sets=known, post=at_hubs)
+        outward = replace(collective, sets=known, pre=at_hubs, reduces=False)
+        first = self._solve(replace(problem, topology=turned(topology), spec=inward), options)
+        second = self._solve(replace(problem, spec=outward), options)
+        return compose(reverse(first, gathered, topology), second, collective)
 
 
-def spread(problem: Problem, options: Options) -> Schedule:
+def spread(problem: Problem, options: Options, model: MachineModel) -> Schedule:
     """A schedule of copies by the greedy matching."""
-    model = MachineModel.of(problem.topology)
     run = Search(problem, options, model).solve()
     return as_schedule(problem, model, run)
 
 
 def as_schedule(problem: Problem, model: MachineModel, run: Run) -> Schedule:
     """The messages of a run without those that turned out useless, each started as early as their order allows."""
-    topology: Topology = problem.topology
-    hop = np.repeat(run.log.hop, np.diff(run.log.ptr))
-    lowered = model.fitted_rates < model.rates * (1 - 1e-9)
-    rate = np.where(lowered & run.setting.fitted, model.fitted_rates, 0.0)
-    columns = {
+    rows_of_message = np.diff(run.log.ptr)
+    hop = np.repeat(run.log.hop, rows_of_message)
+    columns: dict[str, npt.ArrayLike] = {
         "chunk": run.log.rows,
         "src": model.table.src[hop],
         "dst": model.table.dst[hop],
         "route": hop,
-        "rate": rate[hop],
-        "batch": np.repeat(np.arange(len(run.log.hop)), np.diff(run.log.ptr)),
+        "rate": model.asked_rates(run.setting.fitted)[hop],
+        "batch": np.repeat(np.arange(len(run.log.hop)), rows_of_message),
     }
-    choices = {"chunks_per_rank": run.setting.chunks}
-    schedule = in_order(
-        run.collective, topology, problem.size_bytes, model.table.routes, columns, {"options": choices}
-    )
+    notes = {"options": {"chunks_per_rank": run.setting.chunks}}
+    size_bytes, routes = problem.size_bytes, model.table.routes
+    schedule = in_order(run.collective, problem.topology, size_bytes, routes, columns, notes)
     kept = useful(schedule)
     if kept is schedule:
         return schedule
-    return in_order(
-        run.collective, topology, problem.size_bytes, kept.routes, by_start(kept), kept.provenance
-    )
+    return in_order(run.collective, problem.topology, size_bytes, kept.routes, by_start(kept), notes)
+
+
+def _half(options: Options) -> Options:
+    """The options of each of two phases."""
+    return options if options.time_limit_s is None else replace(options, time_limit_s=options.time_limit_s / 2)
 
 
 GREEDY = Greedy()

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, shortest_path
 
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.schedule import RouteCosts
 from collsyn.model.topology import Topology
-from collsyn.synth import greedy_kernels as kernels
 from collsyn.synth.baseline import hops_of
+from collsyn.synth.event_kernels import Machine
 from collsyn.topology.hops import Hops
 
-# A hop is fast against another from this ratio of their rates on; more than MAX_LEVELS nested sets of regions add nothing.
+# A hop is fast against another from this ratio of their rates on; only the MAX_LEVELS coarsest sets of regions count.
 FASTER, MAX_LEVELS = 1.5, 4
 
 # A link is left partly idle by the widest flows over it if they fill less than this share.
@@ -23,7 +23,7 @@ WELL_FILLED = 0.98
 
 @dataclass(frozen=True, eq=False)
 class MachineModel:
-    """Hops of a topology, and `kernels.Machine` for given messages."""
+    """Hops of a topology, and `Machine` for given messages."""
 
     topology: Topology
     table: Hops
@@ -40,7 +40,7 @@ class MachineModel:
 
     @cached_property
     def fitted_rates(self) -> F64:
-        """Rates lowered so far that a whole number of flows fills every link that the full rates would leave partly idle.
+        """Rates lowered so that a whole number of flows fills every link that the full rates would leave partly idle.
 
         A network card of 12.5 GB/s behind lanes of 12 is filled by two flows of 6.25, not by one of 12.
         """
@@ -57,6 +57,19 @@ class MachineModel:
         """Whether lower rates can fill links better."""
         return bool((self.fitted_rates < self.rates * (1 - 1e-9)).any())
 
+    def asked_rates(self, fitted: bool) -> F64:
+        """The column `rate` of schedules for every hop: 0 where it is the full one."""
+        lowered = fitted & (self.fitted_rates < self.rates * (1 - 1e-9))
+        return np.where(lowered, self.fitted_rates, 0.0)
+
+    @cached_property
+    def diameter(self) -> int:
+        """Most hops that the shortest chain between two ranks has (of those that a chain joins)."""
+        n = self.topology.num_ranks
+        joined = csr_array((np.ones(len(self.table)), (self.table.src, self.table.dst)), shape=(n, n))
+        distance = shortest_path(joined, unweighted=True)
+        return int(distance[np.isfinite(distance)].max())
+
     @cached_property
     def unequal(self) -> bool:
         """Whether hops differ in rate."""
@@ -67,18 +80,18 @@ class MachineModel:
         """Whether slow hops lead between parts that are fast inside."""
         return bool(self._levels)
 
-    def machine(self, fitted: bool, most_bytes: float, chunk_bytes: float) -> kernels.Machine:
-        """The arrays; messages of a hop hold as many chunks as make up most_bytes seconds of its overhead... see `batch`."""
+    def machine(self, fitted: bool, overheads: float, chunk_bytes: float) -> Machine:
+        """The arrays; a message holds as many chunks of that length as take `overheads` times its overhead."""
         base = self._fitted if fitted else self._full
-        batch = np.maximum(1, np.rint(most_bytes * self.table.overhead_s * base.rate / chunk_bytes))
+        batch = np.maximum(1, np.rint(overheads * self.table.overhead_s * base.rate / chunk_bytes))
         return base._replace(batch=np.minimum(batch, 1 << 20).astype(np.int64))
 
     @cached_property
-    def _full(self) -> kernels.Machine:
+    def _full(self) -> Machine:
         return self._build(self.rates)
 
     @cached_property
-    def _fitted(self) -> kernels.Machine:
+    def _fitted(self) -> Machine:
         return self._build(self.fitted_rates)
 
     @cached_property
@@ -93,13 +106,13 @@ class MachineModel:
         labels: list[I64] = []
         for rate in np.unique(np.round(self.rates, 3)).tolist():
             fast = self.rates >= FASTER * rate
-            joined = coo_array((np.ones(int(fast.sum())), (table.src[fast], table.dst[fast])), shape=(n, n))
+            joined = csr_array((np.ones(int(fast.sum())), (table.src[fast], table.dst[fast])), shape=(n, n))
             parts, label = connected_components(joined, directed=True, connection="strong")
             if 1 < parts < n and not any(np.array_equal(label, known) for known in labels):
                 labels.append(label.astype(np.int64))
         return labels[:MAX_LEVELS]
 
-    def _build(self, rate: F64) -> kernels.Machine:
+    def _build(self, rate: F64) -> Machine:
         table, topology = self.table, self.topology
         links = table.routes.data
         first_of_level = np.cumsum([0, *(int(label.max()) + 1 for label in self._levels)])
@@ -125,7 +138,7 @@ class MachineModel:
         for level, label in reversed(list(enumerate(self._levels))):
             entered_level[label[table.src] != label[table.dst]] = level
         precedence = entered_level + (1.0 - rate / rate.max(initial=1.0)) / 2
-        return kernels.Machine(
+        return Machine(
             src=np.array(table.src),
             dst=np.array(table.dst),
             rate=np.array(rate),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from collsyn.bounds.bound import fluid_bound
 from collsyn.model.arrays import F64
 from collsyn.model.collective import Collective
 from collsyn.synth import greedy_kernels as kernels
+from collsyn.synth.greedy_ladder import CLOSE_ENOUGH, PATIENCE, rising
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.greedy_relays import with_relays
 from collsyn.synth.problem import Options, Problem
@@ -17,25 +19,21 @@ from collsyn.synth.problem import Options, Problem
 # One pass: this many looks at candidates (some seconds), and no run that would bring more chunks than this.
 LOOKS, MOST_DELIVERIES = 150_000_000, 200_000
 
-# Chunks are not cut below LEAST_BYTES[1] (LEAST_BYTES[0] where the whole size is small).
-LEAST_BYTES = (512, 16384)
-
-# A count of chunks is given up when this many larger ones in a row were no better; this many of the best are refined.
-PATIENCE, REFINED = 3, 3
+# This many of the best chunk counts are refined.
+REFINED = 3
 
 # Runs of a setting with different seeds, where they take little of the work.
 SEEDS = 8
 
-# Repair: bias of a late delivery in copies, what is left of a bias after a run, runs before the aim is changed, and aims as
-# the share of the way from the bound to the best finish (None: no limit).
+# Repair: bias of a late delivery in copies, what is left of a bias after a run, runs before the aim is changed, and
+# aims as the share of the way from the bound to the best finish (None: no limit).
 STEP, DECAY, RUNS_PER_AIM = 4.0, 0.9, 12
-AIMS = (None, 0.5, 0.8, 0.95, 0.25)
-CLOSE_ENOUGH = 1.001
+AIMS, MOST_TURNS = (None, 0.5, 0.8, 0.95, 0.25), 40
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run of the matching is told: chunks a rank, and the rules of `kernels.Rules` and `MachineModel.machine`."""
+    """What a run of the matching is told: chunks a rank, and what `kernels.Rules` and `MachineModel.machine` take."""
 
     chunks: int
     near: float = 0.0
@@ -93,22 +91,13 @@ class Search:
         return self.best
 
     def _ladder(self) -> Iterator[int]:
-        """Chunk counts to try, rising: 1, 2, 3, 4, 6, 8, 12, ..."""
+        """Chunk counts to try."""
         fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
         if fixed is not None:
-            yield fixed
-            return
-        unit = self.problem.collective(1)
-        deliveries = int(self._task(1)[1].want.sum())
-        size = self.problem.size_bytes
-        least_bytes = max(self.problem.topology.min_piece_bytes, min(LEAST_BYTES[1], max(LEAST_BYTES[0], size // 256)))
-        most = min(MOST_DELIVERIES // max(deliveries, 1), int(unit.chunk_bytes(size).max() // least_bytes))
-        power = 1
-        while power <= max(most, 1):
-            yield power
-            if power > 1 and power * 3 // 2 <= most:
-                yield power * 3 // 2
-            power *= 2
+            return iter([fixed])
+        collective, task = self._task(1)
+        largest_bytes = float(collective.chunk_bytes(self.problem.size_bytes).max())
+        return rising(self.problem, largest_bytes, MOST_DELIVERIES // max(int(task.want.sum()), 1))
 
     def _first_settings(self, chunks: int) -> list[Setting]:
         """Two settings to compare chunk counts by."""
@@ -147,25 +136,18 @@ class Search:
 
     def _repair(self, runs: list[Run]) -> None:
         """Rerun settings with a bias towards what was late, each time with another aim, until the work is used up."""
-        assert self.best is not None
-        turn = 0
-        while not self._over(1.0):
-            aim = AIMS[turn % len(AIMS)]
+        for turn in count():
             for run in runs:
-                self._repair_one(run.setting, aim, last=self._until_s is None and turn >= 4 * len(AIMS))
-            turn += 1
-            if self._until_s is None and turn == 8 * len(AIMS):
-                break
+                _, task = self._task(run.setting.chunks)
+                bias = np.zeros(task.have.shape)
+                for _ in range(RUNS_PER_AIM):
+                    if self._over(1.0) or (self._until_s is None and turn == MOST_TURNS):
+                        return
+                    self._run(run.setting, self._limit_s(AIMS[turn % len(AIMS)]), bias)
 
-    def _repair_one(self, setting: Setting, aim: float | None, last: bool) -> None:
-        collective, task = self._task(setting.chunks)
-        bias = np.zeros(task.have.shape)
-        for _ in range(RUNS_PER_AIM):
-            if self._over(1.0):
-                return
-            assert self.best is not None
-            limit_s = np.inf if aim is None else self._bound_s + aim * (self.best.finish_s - self._bound_s)
-            self._run(setting, limit_s, bias)
+    def _limit_s(self, aim: float | None) -> float:
+        assert self.best is not None
+        return np.inf if aim is None else self._bound_s + aim * (self.best.finish_s - self._bound_s)
 
     def _over(self, share: float) -> bool:
         """Whether that share of the work is used up, or nothing is left to gain."""

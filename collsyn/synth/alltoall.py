@@ -1,0 +1,230 @@
+"""Pieces that each go to one receiver (alltoall, scatter, sendrecv): balanced paths, and list scheduling along them."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from collsyn.bounds.bound import fluid_bound
+from collsyn.model.arrays import F64, I32, I64
+from collsyn.model.collective import Collective
+from collsyn.model.schedule import Schedule
+from collsyn.synth import alltoall_kernels as kernels
+from collsyn.synth.event_kernels import Machine
+from collsyn.synth.greedy_ladder import CLOSE_ENOUGH, PATIENCE, rising
+from collsyn.synth.greedy_machine import MachineModel
+from collsyn.synth.problem import Options, Problem
+from collsyn.synth.timing import in_order
+
+# One pass: this much work (some seconds; a unit is a leg looked at), and no more legs than this in one schedule.
+WORK, MOST_LEGS = 12_000_000, 150_000
+
+# Powers of the load that a link's price rises with, one a pass over all pieces; only the last where pieces are many.
+POWERS = (4.0, 4.0, 8.0, 8.0, 16.0, 16.0)
+PIECES_FOR_ALL_PASSES = 20_000
+
+# Schedules made for one choice of paths; how late pieces are favoured in the next one, as a share of the finish.
+TRIES, LATE, STEP = 6, 0.97, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Pieces and their legs: piece p is chunk `chunk[p]` and goes along the hops `hops[ptr[p] : ptr[p + 1]]`."""
+
+    collective: Collective
+    chunk: I64
+    num_bytes: F64
+    ptr: I64
+    hops: I32
+
+    @property
+    def lengths(self) -> I64:
+        """Legs of every piece."""
+        return np.diff(self.ptr)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Chunks a rank or pair, whether rates are fitted, how many overheads a message is worth."""
+
+    chunks: int
+    fitted: bool = False
+    overheads: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A complete schedule: its finish, what it was made by, and start and message of every leg."""
+
+    finish_s: float
+    setting: Setting
+    paths: Paths
+    start_s: F64
+    message: I32
+
+
+def goes_to_one(problem: Problem) -> bool:
+    """Whether every chunk has at most one receiver that does not hold it."""
+    collective = problem.collective(1)
+    sets = collective.sets.tuples()
+    pairs = {*zip(collective.pre.tolist(), collective.post.tolist(), strict=True)}
+    return all(len({*sets[post]} - {*sets[pre]}) <= 1 for pre, post in pairs)
+
+
+def along_paths(problem: Problem, options: Options, model: MachineModel) -> Schedule:
+    """The best schedule found; raises Infeasible where a receiver cannot be reached."""
+    return _Search(problem, options, model).solve()
+
+
+class _Search:
+    def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
+        self.problem, self.options, self.model = problem, options, model
+        self.work = 0.0
+        self.serial = 0
+        self.best: Sent | None = None
+        self._until_s = None if options.time_limit_s is None else time.monotonic() + options.time_limit_s
+        self._bound_s = fluid_bound(problem.collective(1), problem.topology, problem.size_bytes).time_s
+        machine = model.machine(False, 0.0, 1.0)
+        users = np.diff(machine.link_ptr)[machine.route_links]
+        self._work_per_leg = 1.0 + float(users.mean() if len(users) else 0.0) / 2
+        self._longest = 2 * model.diameter + 2
+
+    def solve(self) -> Schedule:
+        in_vain = 0
+        chunk_counts = []
+        for chunks in self._ladder():
+            if self.best is not None and (self._over(0.6) or in_vain == PATIENCE):
+                break
+            before = self.best
+            chunk_counts.append(chunks)
+            self._try_all(chunks)
+            in_vain = in_vain + 1 if self.best is before else 0
+        assert self.best is not None
+        # Other paths for the counts around the best, as long as there is work left.
+        while not self._over(1.0) and self.serial < 200:
+            nearest = sorted(chunk_counts, key=lambda count: abs(np.log(count / self.best.setting.chunks)))  # type: ignore[union-attr]
+            for chunks in nearest[:2]:
+                if not self._over(1.0):
+                    self._try_all(chunks)
+        return self._schedule(self.best)
+
+    def _ladder(self) -> Iterator[int]:
+        fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
+        if fixed is not None:
+            return iter([fixed])
+        unit = self._pieces(self.problem.collective(1))
+        legs = max(len(unit[0]), 1)
+        largest = float(unit[3].max(initial=0.0))
+        return rising(self.problem, largest, MOST_LEGS // legs)
+
+    def _try_all(self, chunks: int) -> None:
+        """Choose paths for a chunk count, and send along them under several settings."""
+        paths = self._paths(chunks)
+        settings = [Setting(chunks, fitted) for fitted in ((False, True) if self.model.has_fitted else (False,))]
+        if self.problem.topology.overhead_s.any():
+            settings += [replace(setting, overheads=50.0) for setting in settings]
+        for setting in settings:
+            self._send(paths, setting)
+            if self.best is not None and self._over(1.0):
+                return
+
+    def _pieces(self, collective: Collective) -> tuple[I64, I32, I32, F64]:
+        """Chunk, source, target and bytes of every piece that has to move."""
+        sets = collective.sets.tuples()
+        ends: dict[tuple[int, int], tuple[int, int] | None] = {}
+        for pair in {*zip(collective.pre.tolist(), collective.post.tolist(), strict=True)}:
+            pre, post = ({*sets[i]} for i in pair)
+            ends[pair] = (min(pre), min(post - pre)) if post - pre else None
+        rows = [
+            (chunk, *ends[pair])  # type: ignore[misc]
+            for chunk, pair in enumerate(zip(collective.pre.tolist(), collective.post.tolist(), strict=True))
+            if ends[pair] is not None
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        num_bytes = collective.chunk_bytes(self.problem.size_bytes)[table[:, 0]]
+        return table[:, 0], table[:, 1].astype(np.int32), table[:, 2].astype(np.int32), num_bytes
+
+    def _paths(self, chunks: int) -> Paths:
+        collective = self.problem.collective(chunks)
+        chunk, source, target, num_bytes = self._pieces(collective)
+        self.serial += 1
+        passes = max(1, min(len(POWERS), PIECES_FOR_ALL_PASSES * len(POWERS) // max(len(chunk), 1)))
+        longest = self._longest
+        hops, lengths = np.zeros((len(chunk), longest), np.int32), np.zeros(len(chunk), np.int64)
+        machine = self.model.machine(False, 0.0, 1.0)
+        kernels.route(
+            machine,
+            source,
+            target,
+            num_bytes,
+            np.array(POWERS[-passes:]),
+            (self.options.seed << 20) + self.serial,
+            hops,
+            lengths,
+        )
+        legs = hops[np.arange(longest) < lengths[:, None]]
+        self.work += passes * (len(legs) + len(chunk)) * 8
+        return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
+
+    def _send(self, paths: Paths, setting: Setting) -> None:
+        """Send along paths several times, each time favouring the pieces that were late before."""
+        mean_bytes = float(paths.num_bytes.mean()) if len(paths.num_bytes) else 1.0
+        machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
+        shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
+        to_go_s = _to_go(machine, paths)
+        turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
+        random = np.random.default_rng([self.options.seed, self.serial])
+        favour = np.zeros(len(paths.chunk))
+        for number in range(TRIES):
+            # In the first try ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
+            tie = turn if number == 0 else random.random(len(turn)) * (turn.max(initial=0) + 1)
+            priority = to_go_s + np.repeat(favour, paths.lengths) - tie * (1e-3 * shortest_s)
+            start_s, message, arrival_s = kernels.send(
+                machine, paths.ptr, paths.hops, paths.num_bytes, priority, 1e-7 * shortest_s
+            )
+            self.work += len(paths.hops) * self._work_per_leg
+            finish_s = float(arrival_s.max(initial=0.0))
+            if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
+                self.best = Sent(finish_s, setting, paths, start_s, message)
+                if self.options.progress is not None:
+                    self.options.progress(min(1.0, self.work / WORK), f"{finish_s * 1e6:.1f} us")
+            if self._over(1.0):
+                return
+            favour[arrival_s > LATE * finish_s] += STEP * finish_s
+
+    def _over(self, share: float) -> bool:
+        """Whether that share of the work is used up, or nothing is left to gain."""
+        assert self.best is not None
+        if self.best.finish_s <= self._bound_s * CLOSE_ENOUGH or not len(self.best.start_s):
+            return True
+        if self._until_s is None:
+            return self.work >= share * WORK
+        assert self.options.time_limit_s is not None
+        return self._until_s - time.monotonic() <= (1 - share) * self.options.time_limit_s
+
+    def _schedule(self, sent: Sent) -> Schedule:
+        order = np.lexsort((sent.message, sent.start_s))
+        hop = sent.paths.hops[order]
+        columns: dict[str, npt.ArrayLike] = {
+            "chunk": np.repeat(sent.paths.chunk, sent.paths.lengths)[order],
+            "src": self.model.table.src[hop],
+            "dst": self.model.table.dst[hop],
+            "route": hop,
+            "rate": self.model.asked_rates(sent.setting.fitted)[hop],
+            "batch": sent.message[order],
+        }
+        notes = {"options": {"chunks_per_rank": sent.setting.chunks}}
+        problem = self.problem
+        return in_order(
+            sent.paths.collective, problem.topology, problem.size_bytes, self.model.table.routes, columns, notes
+        )
+
+
+def _to_go(machine: Machine, paths: Paths) -> F64:
+    """Seconds from the start of every leg to the arrival of its piece with nothing else under way."""
+    leg_s = machine.alpha_s[paths.hops] + np.repeat(paths.num_bytes, paths.lengths) / machine.rate[paths.hops]
+    done_s = np.concatenate([[0.0], np.cumsum(leg_s)])
+    to_go_s: F64 = np.repeat(done_s[paths.ptr[1:]], paths.lengths) - done_s[:-1]
+    return to_go_s
