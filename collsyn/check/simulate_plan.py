@@ -58,7 +58,7 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
         raise InputError(f"topology {topology.name} has {topology.num_ranks} ranks; the plan needs {plan.num_ranks}")
     _check_ranks(plan)
     num_bytes = plan.columns["length"] * (size_bytes / plan.total_units)
-    transfers = _Transfers.of(plan, topology, num_bytes)
+    transfers = Transfers.of(plan, topology, num_bytes)
     start_s, end_s, arrival_s = _run(plan, topology, num_bytes, transfers)
     on_route = np.bincount(
         transfers.route[transfers.rows], weights=num_bytes[transfers.rows], minlength=len(transfers.routes)
@@ -75,7 +75,7 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Transfers:
+class Transfers:
     """Instructions that move bytes between ranks (`rows`), and per instruction the number of its route in `routes`."""
 
     rows: I64
@@ -83,7 +83,7 @@ class _Transfers:
     routes: Rows
 
     @classmethod
-    def of(cls, plan: Plan, topology: Topology, num_bytes: F64) -> "_Transfers":
+    def of(cls, plan: Plan, topology: Topology, num_bytes: F64) -> "Transfers":
         """Find the routes of all transfers."""
         c, owner = plan.columns, owners(plan)
         reads = np.isin(c["op"], list(READS_PEER))
@@ -173,7 +173,7 @@ def _ways(topology: Topology) -> _Ways:
     return _Ways(topology)
 
 
-def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: _Transfers) -> tuple[F64, F64, F64]:
+def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -> tuple[F64, F64, F64]:
     """Start, end and arrival of every instruction; raises VerificationError for a deadlock."""
     from collsyn.check import _plan_kernels as kernels
     from collsyn.check._sharing_kernels import Net, new_flows, new_queue
@@ -191,9 +191,9 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: _Transfers) 
         channel_ptr=plan.channel_ptr,
         kind=_kinds(plan, transfers),
         num_bytes=num_bytes,
-        local_s=_local_s(plan, topology, num_bytes),
+        local_s=local_s(plan, topology, num_bytes),
         route=transfers.route,
-        signal_s=_signal_s(plan, topology),
+        signal_s=signal_s(plan, topology),
         flag=np.array(flag_ids(plan), dtype=np.int64),
         value=plan.columns["value"].astype(np.int64),
     )
@@ -223,7 +223,7 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: _Transfers) 
     return times.start_s, times.end_s, times.arrival_s
 
 
-def _kinds(plan: Plan, transfers: _Transfers) -> I64:
+def _kinds(plan: Plan, transfers: Transfers) -> I64:
     from collsyn.check import _plan_kernels as kernels
 
     op = plan.columns["op"]
@@ -237,12 +237,13 @@ def _kinds(plan: Plan, transfers: _Transfers) -> I64:
     return kind
 
 
-def _local_s(plan: Plan, topology: Topology, num_bytes: F64) -> F64:
+def local_s(plan: Plan, topology: Topology, num_bytes: F64) -> F64:
+    """Seconds of work within a rank of every instruction, 0 where there is none."""
     reduces = np.isin(plan.columns["op"], [Op.REDUCE, Op.GET_REDUCE])
     return np.where(reduces, topology.reduce_s_per_byte[owners(plan)] * num_bytes, 0.0)
 
 
-def _signal_s(plan: Plan, topology: Topology) -> F64:
+def signal_s(plan: Plan, topology: Topology) -> F64:
     """Latency of every signal, 0 elsewhere."""
     op, owner = plan.columns["op"], owners(plan)
     latency = np.zeros(len(op))

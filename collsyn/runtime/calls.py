@@ -8,7 +8,7 @@ import numpy as np
 
 from collsyn.errors import DeviceError
 from collsyn.runtime.arena import Control
-from collsyn.runtime.executors import make_executor
+from collsyn.runtime.executors import Executor, make_executor
 from collsyn.runtime.native_loader import DONE, STALLED
 from collsyn.runtime.program import Program
 
@@ -45,12 +45,11 @@ class Calls:
         job: Job,
         program: Program,
         describe: Callable[[int], str],
-        dtype_name: str = "uint8",
-        op_name: str = "sum",
+        executor: Executor | None = None,
     ) -> None:
-        """`describe(record)` says in words where a rank is stuck."""
+        """`describe(record)` says in words where a rank is stuck; `executor` is needed where elements are reduced."""
         self._job, self._program, self._describe = job, program, describe
-        self.executor = make_executor(program, job.own_control, dtype_name, op_name, job.is_crowded)
+        self.executor = executor or make_executor(program, job.own_control, "uint8", "sum", job.is_crowded)
         self._begin = np.concatenate([[0], program.end])[:-1]
         self._base = 0
 

@@ -20,6 +20,8 @@ from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
 from collsyn.runtime.calls import Calls
+from collsyn.runtime.emulation import Books, Emulation
+from collsyn.runtime.executors import make_executor
 from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.pool import Pool, Slot, same_answer
 from collsyn.runtime.program import barrier_program, make_program, peers_of, rank_layout
@@ -41,6 +43,7 @@ class HostContext:
         self._closed = False
         self.is_crowded = True
         self._pool = Pool(self.rank)
+        self.books = Books(self.rank)
         self.controls: list[Control] = []
         self._meet()
         barrier = barrier_program(self.rank, [control.address for control in self.controls])
@@ -48,12 +51,18 @@ class HostContext:
         bootstrap.at_end(self._end)
 
     def prepare(
-        self, bound: BoundPlan, dtype_name: str = "float32", op_name: str = "sum", in_place: bool | None = None
+        self,
+        bound: BoundPlan,
+        dtype_name: str = "float32",
+        op_name: str = "sum",
+        in_place: bool | None = None,
+        emulation: Emulation | None = None,
     ) -> "PreparedPlan":
         """Get a plan ready to run on elements of a type with a reduction (`sum`, `prod`, `min`, `max`, `avg`).
 
         Every rank must prepare the same plan; otherwise all raise DeviceError. `in_place`, if given, says how the plan
-        should have been bound. Takes two exchanges and time linear in the plan and its memory.
+        should have been bound. With `emulation` it runs at the pace of that machine, whose links all such plans of the
+        job share. Takes two exchanges and time linear in the plan and its memory.
         """
         self.check()
         slot: Slot | None = None
@@ -65,7 +74,8 @@ class HostContext:
             check_ranges(bound)
             flag_ids(bound.plan)
             slot = self._pool.take([rank_layout(bound, rank).size for rank in range(self.size)])
-            return {"what": _description(bound, dtype_name, op_name), "slot": slot.number, "fd": slot.own.fd}
+            what = _description(bound, dtype_name, op_name, emulation)
+            return {"what": what, "slot": slot.number, "fd": slot.own.fd, "books": self.books.offer(emulation)}
 
         answers = self._exchange(choose)
         assert slot is not None
@@ -78,12 +88,14 @@ class HostContext:
             slot.meet(self.rank, [control.pid for control in self.controls], [answer["fd"] for answer in answers])
             for peer in peers_of(bound, self.rank):
                 slot.segments[peer].populate()
+            self.books.meet(emulation, self.controls[0].pid, answers[0]["books"])
             return {}
 
         self._exchange(meet)
         # Everyone has mapped it.
         slot.own.seal()
-        return PreparedPlan(self, bound, dtype_name, op_name, slot)
+        self.books.seal()
+        return PreparedPlan(self, bound, dtype_name, op_name, slot, emulation)
 
     def barrier(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
         """Return when all ranks have called it; raises DeviceError after `timeout_s`."""
@@ -113,6 +125,7 @@ class HostContext:
         self._closed = True
         self.controls[self.rank].close()
         self._pool.close()
+        self.books.seal()
         for control in self.controls:
             control.forget()
 
@@ -215,7 +228,15 @@ class PreparedPlan:
     they overlap as the collective has it. `input` may change between calls, `output` stays until the next one.
     """
 
-    def __init__(self, context: HostContext, bound: BoundPlan, dtype_name: str, op_name: str, slot: Slot) -> None:
+    def __init__(
+        self,
+        context: HostContext,
+        bound: BoundPlan,
+        dtype_name: str,
+        op_name: str,
+        slot: Slot,
+        emulation: Emulation | None,
+    ) -> None:
         """Made by `HostContext.prepare`."""
         self._context, self._slot, rank = context, slot, context.rank
         self._is_closed = False
@@ -229,7 +250,11 @@ class PreparedPlan:
             row = int(program.rows[record])
             return f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
 
-        self._calls = Calls(context, program, describe, dtype_name, op_name)
+        if emulation is None:
+            executor = make_executor(program, context.own_control, dtype_name, op_name, context.is_crowded)
+        else:
+            executor = context.books.executor(emulation, bound, program, context.own_control, dtype_name, op_name)
+        self._calls = Calls(context, program, describe, executor)
         offsets = rank_layout(bound, rank).offsets
         arrays = [
             slot.own.bytes[offsets[buffer] : offsets[buffer] + int(bound.buffer_bytes[rank, buffer])].view(
@@ -280,7 +305,7 @@ def _check_request(bound: BoundPlan, size: int, dtype_name: str, op_name: str, i
         raise InputError(f"plan {plan.name}: is bound {'in' if is_in_place else 'out of'} place, not as asked")
 
 
-def _description(bound: BoundPlan, dtype_name: str, op_name: str) -> str:
+def _description(bound: BoundPlan, dtype_name: str, op_name: str, emulation: Emulation | None) -> str:
     """Words and a hash that are equal on two ranks exactly if they are about to run the same thing."""
     plan = bound.plan
     sums = hashlib.sha256()
@@ -291,4 +316,4 @@ def _description(bound: BoundPlan, dtype_name: str, op_name: str) -> str:
     return (
         f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name}, {executor} executor "
         f"(hash {sums.hexdigest()[:12]})"
-    )
+    ) + (f", {emulation}" if emulation is not None else "")

@@ -74,7 +74,7 @@ def _compiler() -> list[str] | None:
 def _built(compiler: list[str]) -> Path:
     """The library in the cache, compiled where it is not there yet; raises OSError or SubprocessError."""
     source = files("collsyn.runtime") / "native"
-    texts = {name: (source / name).read_text() for name in ("executor.c", "copy.h", "reduce.h")}
+    texts = {name: (source / name).read_text() for name in ("executor.c", "emulate.h", "job.h", "copy.h", "reduce.h")}
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=_COMPILE_LIMIT_S, check=True
     ).stdout
@@ -155,6 +155,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     address, integer = ctypes.c_void_p, ctypes.c_int64
     library.collsyn_run.argtypes = [ctypes.POINTER(Job), ctypes.c_uint64, integer]
     library.collsyn_run.restype = ctypes.c_int
+    library.collsyn_emulate.argtypes = [address, ctypes.c_uint64, integer]
+    library.collsyn_emulate.restype = ctypes.c_int
     for name, arguments in (
         ("collsyn_ring", [address]),
         ("collsyn_copy", [address, address, integer, integer]),
