@@ -91,7 +91,10 @@ def _show(profile: "Profile") -> None:
     for rank, port in enumerate(profile.ports):
         if rank == 0 or port != profile.ports[rank - 1]:
             rate, more_us = 1e-9 / port.beta_s_per_byte.value, port.alpha_s.value * 1e6
-            text(f"All ranks at once: each sends {rate:.3g} GB/s, and a message takes {more_us:.3g} us longer")
+            text(
+                f"All ranks at once: each sends {rate:.3g} GB/s, and a message takes {more_us:.3g} us longer "
+                f"({100 * port.residual:.0f}% off the line)"
+            )
     if profile.reduce_s_per_byte:
         text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each, all at once")
 

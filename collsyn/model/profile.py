@@ -51,11 +51,12 @@ class PortFit:
     """What a rank's messages cost in addition while all ranks send to all others at once.
 
     `beta_s_per_byte` is how slowly the rank sends, and receives, then; `alpha_s` what every message takes longer than
-    on an idle machine. Cores, memory or network cards that links share show here.
+    on an idle machine. Cores, memory or network cards that links share show here. `residual` is as in LinkFit.
     """
 
     alpha_s: Estimate
     beta_s_per_byte: Estimate
+    residual: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,7 @@ def profile_text(profile: Profile) -> str:
 
 def profile_document(profile: Profile) -> dict[str, Any]:
     """The profile as plain values, in the units of files."""
-    ports = [
-        {**_us_document("alpha", port.alpha_s), **_bandwidth_document(port.beta_s_per_byte)} for port in profile.ports
-    ]
+    ports = [_port_document(port) for port in profile.ports]
     return {
         "schema": SCHEMA,
         "name": profile.name,
@@ -202,6 +201,14 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
     }
 
 
+def _port_document(port: PortFit) -> dict[str, Any]:
+    return {
+        **_us_document("alpha", port.alpha_s),
+        **_bandwidth_document(port.beta_s_per_byte),
+        "residual": rounded(port.residual),
+    }
+
+
 def _us_document(name: str, value: Estimate) -> dict[str, Any]:
     return {
         f"{name}_us": rounded(s_to_us(value.value)),
@@ -217,7 +224,8 @@ def _bandwidth_document(beta: Estimate) -> dict[str, Any]:
 
 
 def _read_port(entry: Fields) -> PortFit:
-    port = PortFit(_estimate_us(entry, "alpha"), _bandwidth(entry))
+    residual = entry.number("residual", default=0, minimum=0)
+    port = PortFit(_estimate_us(entry, "alpha"), _bandwidth(entry), residual)
     entry.done()
     return port
 

@@ -129,7 +129,7 @@ def _fit_port(times: Mapping[int, Sequence[float]], links: Sequence[LinkFit], nu
 
     alpha = line.alpha_s
     extra = Estimate(beyond(alpha.value), beyond(alpha.low), beyond(alpha.high))
-    return PortFit(extra, line.beta_s_per_byte)
+    return PortFit(extra, line.beta_s_per_byte, line.residual)
 
 
 def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: int, dst: int, seed: int) -> LinkFit:
