@@ -127,7 +127,7 @@ def test_a_wrong_value_is_named(tmp_path, key, value, told):
         ("bandwidth_ci_gb_s: [2.0, 2.0]", "bandwidth_ci_gb_s: [0, 2]", r"ports\[0\]\.bandwidth_ci_gb_s"),
         ("to: 1,", "to: 0,", r"links\[0\]\.to"),
         ("points: [[1,", "points: [[0,", r"links\[0\]\.points"),
-        ("residual:", "resdual:", r"links\[0\]\.resdual"),
+        ("residual:", "resdual:", r"ports\[0\]\.resdual"),
     ],
 )
 def test_a_wrong_entry_is_named(tmp_path, old, new, told):
