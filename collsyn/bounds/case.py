@@ -162,17 +162,20 @@ class Case:
         """Links that enter a vertex set (shape [vertices])."""
         return np.flatnonzero(inside[self.topology.dst] & ~inside[self.topology.src])
 
-    def finish_s(self, links: npt.NDArray[Any], ready_s: F64, amount: npt.ArrayLike) -> F64:
-        """Earliest end T if the whole amount must pass over some of the links, link i in T - ready_s[..., i] of time.
+    def finish_s(self, links: npt.NDArray[Any], ready_s: F64, amount: int) -> float:
+        """Earliest end T if the whole amount must pass over some of the links, link i in T - ready_s[i] of time.
 
         For whole chunks that is the time of their bytes; overhead, where it counts, is occupied in it and once behind.
         """
         if self.length is None:
-            return self.rough_finish_s(links, ready_s, amount)
+            return float(self.rough_finish_s(links, ready_s, amount))
         return earliest_count(amount, *self._first_and_step(links, ready_s))
 
     def rough_finish_s(self, links: npt.NDArray[Any], ready_s: F64, amount: npt.ArrayLike) -> F64:
-        """As `finish_s`, but parts of chunks count: the same where any splitting is allowed, else less and quicker."""
+        """As `finish_s`, but parts of chunks count: the same where any splitting is allowed, else less and quicker.
+
+        Links are the last axis of `ready_s`, to whose other axes the amounts belong.
+        """
         if self.length is None:
             num_bytes = np.asarray(amount, np.float64) * (self.size_bytes / self.collective.total_units)
             return earliest_bytes(num_bytes, self.topology.bandwidth[links], ready_s)

@@ -9,6 +9,8 @@ from collsyn.bounds.case import Case
 from collsyn.bounds.ways import steps_from_ranks
 from collsyn.model.arrays import F64, I64, Bools
 
+# Up to this many sets are all proposed, else the most promising.
+MAX_TRIED = 64
 # Balls around every rank, of every radius, are candidates on machines of up to this many ranks.
 MAX_BALLS_RANKS = 256
 _BLOCK_CELLS = 1 << 26
@@ -40,9 +42,14 @@ class Cut:
         """Of ranks, balls around them, boxes, the topology's cuts, switches with their ranks, and complements."""
         inside = candidate_sets(case)
         amount = case.amounts_into(inside[:, : case.topology.num_ranks])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            load = np.where(amount > 0, amount / _capacity(case, inside), 0.0)
-        return [{"kind": self.kind, "vertices": np.flatnonzero(inside[i]).tolist()} for i in best_distinct(load)]
+        chosen = np.flatnonzero(amount > 0).tolist()
+        if len(chosen) > MAX_TRIED:
+            rate, delay_s = _capacity(case, inside)
+            unit_s = (case.chunk_bytes or case.size_bytes / case.collective.total_units) / rate
+            # By throughput alone, and with the mean latency of the links that enter, as where all are used to the end.
+            by_rate = best_distinct(amount * unit_s)
+            chosen = list(dict.fromkeys([*by_rate, *best_distinct(np.where(amount > 0, amount * unit_s + delay_s, 0))]))
+        return [{"kind": self.kind, "vertices": np.flatnonzero(inside[i]).tolist()} for i in chosen]
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:
         """Time from the amount into `vertices` and the links there."""
@@ -53,7 +60,7 @@ class Cut:
         if not amount:
             refuse("nothing has to cross into the vertices")
         ready = case.topology.alpha_s[links] + _latency_at_ends(case, inside, links, crossing)
-        time_s = float(case.finish_s(links, ready, amount))
+        time_s = case.finish_s(links, ready, amount)
         if case.length is not None:
             return Proof(time_s, facts={"chunks": amount})
         capacity, share = case.exact_gb_s(links), case.share(amount)
@@ -86,12 +93,15 @@ def candidate_sets(case: Case) -> Bools:
     return table[np.sort(first)]
 
 
-def _capacity(case: Case, inside: Bools) -> F64:
-    """Bandwidth of the links into each set."""
+def _capacity(case: Case, inside: Bools) -> tuple[F64, F64]:
+    """Bandwidth of the links into each set, and the mean of their latencies, weighted with it."""
     t = case.topology
     rows = max(1, _BLOCK_CELLS // max(t.num_links, 1))
+    weights = np.stack([t.bandwidth, t.bandwidth * t.alpha_s], axis=1)
     blocks = [inside[start : start + rows] for start in range(0, len(inside), rows)]
-    return np.concatenate([(block[:, t.dst] & ~block[:, t.src]) @ t.bandwidth for block in blocks])
+    rate, delay = np.concatenate([(block[:, t.dst] & ~block[:, t.src]) @ weights for block in blocks]).T
+    rate = np.maximum(rate, np.finfo(np.float64).tiny)  # sets that nothing enters
+    return rate, delay / rate
 
 
 def _latency_at_ends(case: Case, inside: Bools, links: I64, crossing: I64) -> F64:

@@ -62,7 +62,7 @@ class Degree:
         amount = around.amount_from(case, distance_s)
         if not amount:
             refuse(f"nothing has to come that far {side} at rank {rank}")
-        time_s = float(case.finish_s(around.links, _ready(case, around.links, np.float64(distance_s)), amount))
+        time_s = case.finish_s(around.links, _ready(case, around.links, np.float64(distance_s)), amount)
         vertices = [v for v in range(case.topology.num_vertices) if (v == rank) == (side == "in")]
         if case.length is not None:
             return Proof(time_s, facts={"vertices": vertices, "chunks": amount})

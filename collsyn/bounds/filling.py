@@ -5,9 +5,6 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import F64
 
-# Halvings that bring any interval of floats down to neighbours (53 bits of mantissa and some for unequal ends).
-_HALVINGS = 64
-
 
 def earliest_bytes(num_bytes: npt.ArrayLike, bandwidth: npt.ArrayLike, ready_s: npt.ArrayLike) -> F64:
     """Smallest T with sum of bandwidth * max(0, T - ready_s) >= num_bytes; links along the last axis, others broadcast.
@@ -26,29 +23,24 @@ def earliest_bytes(num_bytes: npt.ArrayLike, bandwidth: npt.ArrayLike, ready_s: 
     return np.where(amount[..., 0] > 0, found, 0.0)
 
 
-def earliest_count(count: npt.ArrayLike, first_s: npt.ArrayLike, step_s: npt.ArrayLike) -> F64:
-    """Smallest T with sum of floor(max(0, T - first_s) / step_s) >= count; links along the last axis, others broadcast.
+def earliest_count(count: int, first_s: F64, step_s: F64) -> float:
+    """Smallest T with sum of floor(max(0, T - first_s) / step_s) >= count over the links; arrays of one entry a link.
 
-    A link brings its k-th message at first_s + k * step_s. Bisection between neighbouring floats, then the nearest such
-    moment; complexity O(64 links).
+    A link brings its k-th message at first_s + k * step_s. In the time that the fluid count gives, each link brings at
+    most one message less than its share, so the moments within the largest step behind it are all that can matter.
+    Complexity: O(links * largest step / smallest step).
     """
-    first, step = np.broadcast_arrays(np.asarray(first_s, np.float64), np.asarray(step_s, np.float64))
-    wanted = np.broadcast_to(np.asarray(count, np.float64), first.shape[:-1])
-    if not first.shape[-1]:
-        return np.where(wanted > 0, np.inf, 0.0)
-
-    def enough(time_s: F64) -> npt.NDArray[np.bool_]:
-        brought = np.floor(np.maximum(time_s[..., None] - first, 0.0) / step).sum(axis=-1)
-        return np.asarray(brought >= wanted)
-
-    # With T moved one largest step further every link brings at least what it brings in the fluid count.
-    low = earliest_bytes(wanted, 1.0 / step, first)
-    low, high = low * (1 - 1e-12), low * (1 + 1e-12) + 2 * step.max(axis=-1)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        good = enough(middle)
-        low, high = np.where(good, low, middle), np.where(good, middle, high)
-    moments = first + np.maximum(np.round((high[..., None] - first) / step), 1.0) * step
-    nearest = np.abs(moments - high[..., None]).argmin(axis=-1)
-    snapped = np.take_along_axis(moments, nearest[..., None], -1)[..., 0]
-    return np.where(wanted > 0, snapped, 0.0)
+    if count <= 0:
+        return 0.0
+    if not len(first_s):
+        return float("inf")
+    fluid_s = float(earliest_bytes(count, 1.0 / step_s, first_s))
+    rounding_s = 1e-9 * fluid_s
+    before = np.floor(np.maximum(fluid_s - rounding_s - first_s, 0.0) / step_s)
+    left = int(count - before.sum())
+    window_s = 2 * float(step_s.max()) + 2 * rounding_s
+    ahead = np.minimum(np.ceil(window_s / step_s) + 1, left).astype(np.int64)
+    link = np.repeat(np.arange(len(ahead)), ahead)
+    nth = np.arange(len(link)) - np.repeat(np.cumsum(ahead) - ahead, ahead) + 1
+    moments = first_s[link] + (before[link] + nth) * step_s[link]
+    return float(np.partition(moments, left - 1)[left - 1])

@@ -59,7 +59,7 @@ class Parts:
         tail, head = part[case.topology.src], part[case.topology.dst]
         near = tail if side == "leaving" else head
         links = np.flatnonzero((near >= 0) & (tail != head))
-        time_s = float(case.finish_s(links, case.topology.alpha_s[links], amount))
+        time_s = case.finish_s(links, case.topology.alpha_s[links], amount)
         if case.length is not None:
             return Proof(time_s, facts={"messages": amount})
         capacity, share = case.exact_gb_s(links), case.share(amount)

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from collsyn.model.arrays import F64, I32, I64, Bools
 from collsyn.model.topology import Topology
 
+# Up to this many ranks all pairs are computed once.
+TABLE_RANKS = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Ways:
@@ -75,6 +78,18 @@ class Ways:
         return _matrix(*self._edges, self.num_nodes, False), _matrix(*self._edges, self.num_nodes, True)
 
     def _search(self, sources: npt.NDArray[np.integer[Any]], backwards: bool, together: bool) -> F64:
+        if self.topology.num_ranks <= TABLE_RANKS:
+            rows = self._table[backwards][sources]
+            return np.asarray(rows.min(axis=0) if together else rows)
+        return self._dijkstra(sources, backwards, together)
+
+    @cached_property
+    def _table(self) -> tuple[F64, F64]:
+        """Times from every rank, and to every rank, for machines where many sets of ranks are asked for."""
+        ranks = np.arange(self.topology.num_ranks)
+        return self._dijkstra(ranks, False, False), self._dijkstra(ranks, True, False)
+
+    def _dijkstra(self, sources: npt.NDArray[np.integer[Any]], backwards: bool, together: bool) -> F64:
         from scipy.sparse.csgraph import dijkstra
 
         graph = self._graphs[backwards]

@@ -34,13 +34,13 @@ def test_messages_one_by_one(links, count):
     for _ in range(count):
         time, s = heapq.heappop(heap)
         heapq.heappush(heap, (time + s, s))
-    assert float(earliest_count(count, first, step)) == pytest.approx(time, rel=1e-9)
+    assert earliest_count(count, first, step) == pytest.approx(time, rel=1e-12)
 
 
 def test_rows_at_once():
     rate, ready = np.array([1.0, 2.0]), np.array([[0.0, 0.0], [0.0, 4.0]])
     assert earliest_bytes(np.array([3.0, 3.0]), rate, ready).tolist() == [1.0, 3.0]
-    assert earliest_count(np.array([3, 3]), ready, 1 / rate).tolist() == [1.0, 3.0]
+    assert [earliest_count(3, row, 1 / rate) for row in ready] == [1.0, 3.0]
 
 
 def test_nothing_to_carry_and_nothing_to_carry_it():
@@ -48,3 +48,10 @@ def test_nothing_to_carry_and_nothing_to_carry_it():
     assert earliest_count(0, np.array([5.0]), np.array([1.0])) == 0
     assert np.isinf(earliest_bytes(1.0, np.empty(0), np.empty(0)))
     assert np.isinf(earliest_count(1, np.empty(0), np.empty(0)))
+
+
+def test_many_messages_and_unequal_links():
+    first, step = np.array([0.0, 0.5]), np.array([1.0, 1e-3])
+    # By 1000.5 the quick link has brought a million messages and the slow one a thousand.
+    assert earliest_count(1_001_000, first, step) == pytest.approx(1000.5, rel=1e-12)
+    assert earliest_count(1_001_001, first, step) == pytest.approx(1000.501, rel=1e-12)

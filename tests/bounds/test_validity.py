@@ -233,7 +233,7 @@ def test_more_capacity_never_worsens_the_bound(topology, kind, data):
                                          max_size=topology.num_links)))  # fmt: skip
     wider = replace(topology, beta_s_per_byte=topology.beta_s_per_byte / factor)
     before, after = (list(bounds_by_argument(collective, t, M)) for t in (topology, wider))
-    # Lengths follow the bandwidths, and so may change for worse or better; the others may not.
+    # Lengths are chosen by the bandwidths, and so may change for worse or better; the others may not.
     for kind_of in ("cut", "degree", "distance", "parts"):
         was, now = (max((b.time_s for b in found if b.kind == kind_of), default=0.0) for found in (before, after))
         assert now <= was * (1 + 1e-9)
