@@ -113,7 +113,8 @@ def attach(pid: int, fd: int, size: int) -> Segment:
             f"cannot reach the memory of process {pid} ({error.strerror}); ranks must run as one user in one container"
         ) from None
     try:
-        return Segment(own, size)
+        # A segment has a page even where a plan needs nothing of its owner.
+        return Segment(own, max(size, PAGE))
     finally:
         os.close(own)
 

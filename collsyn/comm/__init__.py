@@ -1,0 +1,1 @@
+"""Collective calls on arrays of one's own: communicators, process groups, and asynchronous work."""

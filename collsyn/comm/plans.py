@@ -1,0 +1,158 @@
+"""Prepared plans of a communicator, made when a call first needs them and kept for the next one."""
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from collsyn.check.verify import verify_plan
+from collsyn.comm.algorithms import AlgorithmSet
+from collsyn.errors import CollsynError, Infeasible, InputError, SolverFailed, VerificationError
+from collsyn.lower.lower import lower
+from collsyn.model.bind import bind
+from collsyn.model.dtypes import dtype_of
+from collsyn.model.fields import parse_document
+from collsyn.model.plan import Plan
+from collsyn.model.plan_file import plan_from_fields, plan_text
+from collsyn.model.schedule import Schedule
+from collsyn.model.topology import Topology
+from collsyn.portfolio.auto import best_schedule
+from collsyn.runtime.host import HostContext, PreparedPlan
+from collsyn.runtime.program import rank_layout
+from collsyn.synth.problem import Options, Problem
+from collsyn.synth.table import method
+from collsyn.topology.resolve import load_topology
+
+MAX_PREPARED = 128
+MAX_BYTES = 1 << 30
+_MAX_PLANS = 256
+# `auto` may take this share of the time that the others wait for it.
+_AUTO_SHARE = 1 / 4
+# Costs that ranks on one machine roughly have.
+_HOST = "full:{ranks}@bandwidth_gb_s=5,alpha_us=2,overhead=alpha"
+_KINDS_OF_ERRORS = {kind.__name__: kind for kind in (InputError, Infeasible, SolverFailed, VerificationError)}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a plan is prepared for; equal on all ranks of a call. `num_elements` is the collective's size."""
+
+    kind: str
+    num_elements: int
+    dtype_name: str
+    op_name: str = "sum"
+    root: int | None = None
+    counts: tuple[Any, ...] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.num_elements, self.dtype_name, self.op_name, self.root, self.counts))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size in bytes."""
+        return self.num_elements * dtype_of(self.dtype_name).num_bytes
+
+
+class Plans:
+    """The plans of one communicator.
+
+    All ranks ask for the same calls in the same order, so that what each keeps and drops is the same everywhere. Rank 0
+    makes and verifies a plan, and the others get it from there.
+    """
+
+    def __init__(
+        self,
+        context: HostContext,
+        topology: Topology | None,
+        algorithms: AlgorithmSet,
+        max_prepared: int = MAX_PREPARED,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """At most `max_prepared` plans with `max_bytes` bytes of a rank's memory are kept, and one in any case."""
+        self._context, self._algorithms = context, algorithms
+        self._max_prepared, self._max_bytes = max_prepared, max_bytes
+        self._topologies = [topology] if topology is not None else []
+        self._topologies.append(load_topology(_HOST.format(ranks=context.size)))
+        self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+        self._prepared: OrderedDict[Call, tuple[PreparedPlan, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, call: Call) -> PreparedPlan:
+        """The plan of a call, ready to run; raises what making it raises, on all ranks alike."""
+        found = self._prepared.get(call)
+        if found is not None:
+            self._prepared.move_to_end(call)
+            return found[0]
+        plan = self._plan(call)
+        # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.
+        bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes, plan.collective.has_in_place)
+        size = max(rank_layout(bound, rank).size for rank in range(bound.plan.num_ranks))
+        while self._prepared and (len(self._prepared) >= self._max_prepared or self._bytes + size > self._max_bytes):
+            _, (oldest, its_size) = self._prepared.popitem(last=False)
+            oldest.close()
+            self._bytes -= its_size
+        prepared = self._context.prepare(bound, call.dtype_name, call.op_name)
+        self._prepared[call] = (prepared, size)
+        self._bytes += size
+        return prepared
+
+    def _plan(self, call: Call) -> Plan:
+        """The plan for calls of about this size, unbound."""
+        # A method's choice of pieces changes slowly with the size.
+        rounded = 1 << (call.size_bytes - 1).bit_length()
+        choices = self._algorithms.choices(
+            call.kind, self._context.size, call.root, call.size_bytes, call.counts is not None
+        )
+        first = id(choices[0]) if isinstance(choices[0], Schedule) else (choices[0], rounded)
+        key = (call.kind, call.root, call.counts, first)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._agree(call, choices, rounded)
+            while len(self._plans) >= _MAX_PLANS:
+                self._plans.popitem(last=False)
+            self._plans[key] = plan
+        self._plans.move_to_end(key)
+        return plan
+
+    def _agree(self, call: Call, choices: list[Schedule | str], size_bytes: int) -> Plan:
+        """The plan that rank 0 makes, or its error, on all ranks."""
+        answer: dict[str, str] = {}
+        if self._context.rank == 0:
+            try:
+                answer = {"plan": plan_text(self._make(call, choices, size_bytes))}
+            except tuple(_KINDS_OF_ERRORS.values()) as error:
+                answer = {"kind": type(error).__name__, "error": str(error)}
+        text = self._context.bootstrap.allgather(json.dumps(answer).encode() if answer else b"")[0]
+        answer = json.loads(text)
+        if "error" in answer:
+            raise _KINDS_OF_ERRORS[answer["kind"]](answer["error"])
+        return plan_from_fields(parse_document(answer["plan"].encode(), f"plan of {call.kind}"))
+
+    def _make(self, call: Call, choices: list[Schedule | str], size_bytes: int) -> Plan:
+        reason: CollsynError | None = None
+        for choice in choices:
+            for topology in self._topologies:
+                try:
+                    made = choice if isinstance(choice, Schedule) else self._ask(choice, call, topology, size_bytes)
+                    plan = lower(made)
+                    verify_plan(plan).raise_if_bad()
+                    return plan
+                except (InputError, Infeasible, SolverFailed) as error:
+                    reason = error
+        assert reason is not None
+        raise reason
+
+    def _ask(self, name: str, call: Call, topology: Topology, size_bytes: int) -> Schedule:
+        problem = Problem(call.kind, topology, size_bytes, root=call.root, counts=call.counts)
+        if name == "auto":
+            return best_schedule(problem, Options(time_limit_s=self._context.bootstrap.limit_s * _AUTO_SHARE))
+        synthesizer = method(name)
+        refusal = synthesizer.accepts(problem)
+        if refusal is not None:
+            raise InputError(f"method {name}: {refusal}")
+        return synthesizer.synthesize(problem, Options())
