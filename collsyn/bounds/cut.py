@@ -100,7 +100,7 @@ def _capacity(case: Case, inside: Bools) -> tuple[F64, F64]:
     weights = np.stack([t.bandwidth, t.bandwidth * t.alpha_s], axis=1)
     blocks = [inside[start : start + rows] for start in range(0, len(inside), rows)]
     rate, delay = np.concatenate([(block[:, t.dst] & ~block[:, t.src]) @ weights for block in blocks]).T
-    rate = np.maximum(rate, np.finfo(np.float64).tiny)  # sets that nothing enters
+    rate = np.where(rate > 0, rate, 1.0)  # where no link enters, nothing has to
     return rate, delay / rate
 
 

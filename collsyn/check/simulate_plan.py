@@ -1,6 +1,6 @@
 """How long a plan takes: its channels, flags and transfers, with links shared fairly (docs/plan-simulation.md)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -129,7 +129,8 @@ def _named_route(plan: Plan, topology: Topology, name: int, src: int, dst: int) 
 class _Ways:
     """Cheapest ways between ranks of a topology: one hop where there is any, else the quickest chain of them."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, both_ways: bool = False) -> None:
+        self._topology, self._both_ways = topology, both_ways
         self._table: Hops = hops(topology)
         self._name = topology.name
         self._of_pair: dict[tuple[int, int], list[int]] = {}
@@ -138,6 +139,16 @@ class _Ways:
         self._alpha: list[float] = self._table.alpha_s.tolist()
         self._beta: list[float] = self._table.beta_s_per_byte.tolist()
         self._chains: dict[tuple[int, float], dict[int, tuple[int, ...]]] = {}
+
+    @cached_property
+    def _turned(self) -> "_Ways | None":
+        """The ways if every link could be taken backwards, too; None where it can already."""
+        if self._both_ways:
+            return None
+        t = self._topology
+        twice = t.link_columns(np.tile(np.arange(t.num_links), 2), np.arange(t.num_vertices))
+        ends = {"src": np.concatenate([t.src, t.dst]), "dst": np.concatenate([t.dst, t.src])}
+        return _Ways(replace(t, **{**twice, **ends}), both_ways=True)
 
     def hops(self, src: int, dst: int, num_bytes: float) -> tuple[int, ...]:
         """Hops of the cheapest way for a message of that length, () if there is none."""
@@ -158,14 +169,16 @@ class _Ways:
     def alpha_s(self, src: int, dst: int) -> float:
         """Latency of a signal from rank to rank, 0 to itself; raises Infeasible where no links join the two.
 
-        Where links lead one way only, flags still go both ways on any machine: then it is that of the way back.
+        Where no links lead there, flags still go both ways on any machine: links are then taken backwards, too.
         """
         if src == dst:
             return 0.0
-        way = self.hops(src, dst, 0.0) or self.hops(dst, src, 0.0)
-        if not way:
+        way = self.hops(src, dst, 0.0)
+        if way:
+            return sum(self._alpha[hop] for hop in way)
+        if self._turned is None:
             raise Infeasible(f"rank {src} cannot signal rank {dst}: no links of topology {self._name} join them")
-        return sum(self._alpha[hop] for hop in way)
+        return self._turned.alpha_s(src, dst)
 
 
 @lru_cache(maxsize=8)
