@@ -37,7 +37,7 @@ class Paths:
     chunk: I64
     num_bytes: F64
     ptr: I64
-    hops: I32
+    hops: I64
 
     @property
     def lengths(self) -> I64:
@@ -130,7 +130,7 @@ class _Search:
             if self.best is not None and self._over(1.0):
                 return
 
-    def _pieces(self, collective: Collective) -> tuple[I64, I32, I32, F64]:
+    def _pieces(self, collective: Collective) -> tuple[I64, I64, I64, F64]:
         """Chunk, source, target and bytes of every piece that has to move."""
         sets = collective.sets.tuples()
         ends: dict[tuple[int, int], tuple[int, int] | None] = {}
@@ -144,7 +144,7 @@ class _Search:
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         num_bytes = collective.chunk_bytes(self.problem.size_bytes)[table[:, 0]]
-        return table[:, 0], table[:, 1].astype(np.int32), table[:, 2].astype(np.int32), num_bytes
+        return table[:, 0], table[:, 1], table[:, 2], num_bytes
 
     def _paths(self, chunks: int) -> Paths:
         collective = self.problem.collective(chunks)
@@ -164,7 +164,7 @@ class _Search:
             hops,
             lengths,
         )
-        legs = hops[np.arange(longest) < lengths[:, None]]
+        legs = hops[np.arange(longest) < lengths[:, None]].astype(np.int64)
         self.work += passes * (len(legs) + len(chunk)) * 8
         return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
 

@@ -25,6 +25,7 @@ from collsyn.synth.event_kernels import (
     pop,
     push,
     shuffle,
+    sort_ready,
     start,
 )
 
@@ -93,7 +94,8 @@ def book(
 
     The price of a link is how fast the sum of all loads to a power grows with its load.
     """
-    for hop in path:
+    for i in range(len(path)):
+        hop = int(np.int64(path[i]))
         for entry in range(machine.route_ptr[hop], machine.route_ptr[hop + 1]):
             link = machine.route_links[entry]
             load_s[link] += sign * busy_on(machine, hop, entry, num_bytes)
@@ -118,7 +120,7 @@ def trace(machine: Machine, came_by: I32, source: int, target: int, path: I32) -
 
 @njit(cache=True)
 def route(
-    machine: Machine, source: I32, target: I32, num_bytes: F64, powers: F64, seed: int, paths: I32, lengths: I64
+    machine: Machine, source: I64, target: I64, num_bytes: F64, powers: F64, seed: int, paths: I32, lengths: I64
 ) -> float:
     """Give every piece a path such that the most loaded link has little to carry; returns its load in seconds.
 
@@ -194,22 +196,21 @@ def most_work_s(machine: Machine, work_s: F64, hop: int) -> float:
 
 
 @njit(cache=True)
-def arrange(machine: Machine, queue: Queue, waiting: Waiting, work_s: F64) -> int:
-    """Order the ready hops for which legs wait by priority plus the work left on their links; returns their number."""
+def arrange(machine: Machine, queue: Queue, waiting: Waiting, work_s: F64) -> None:
+    """Order the ready hops for which legs wait by priority plus the work left on their links; drop the others."""
     n = 0
-    key = np.zeros(queue.tally[0])
     for hop in queue.ready[: queue.tally[0]]:
         if waiting.num[hop] > 0:
             queue.ready[n] = hop
-            key[n] = waiting.key[waiting.ptr[hop]] - most_work_s(machine, work_s, hop)
+            queue.keys[n] = waiting.key[waiting.ptr[hop]] - most_work_s(machine, work_s, hop)
             n += 1
-    queue.ready[:n] = queue.ready[:n][np.argsort(key[:n], kind="mergesort")]
-    return n
+    queue.tally[0] = n
+    sort_ready(queue)
 
 
 @njit(cache=True)
 def send(
-    machine: Machine, leg_ptr: I64, leg_hop: I32, num_bytes: F64, priority: F64, same_s: float
+    machine: Machine, leg_ptr: I64, leg_hop: I64, num_bytes: F64, priority: F64, same_s: float
 ) -> tuple[F64, I32, F64]:
     """Send every piece p along its legs leg_ptr[p] : leg_ptr[p + 1], a hop each.
 
@@ -218,7 +219,7 @@ def send(
     every leg, and when each piece arrives. O(legs x (hops per link + log legs)).
     """
     num_hops, num_legs = len(machine.src), len(leg_hop)
-    piece = np.zeros(num_legs, np.int32)
+    piece = np.zeros(num_legs, np.int64)
     legs_of_hop, work_s = np.zeros(num_hops + 1, np.int64), np.zeros(len(machine.bandwidth))
     for p in range(len(num_bytes)):
         for leg in range(leg_ptr[p], leg_ptr[p + 1]):
@@ -234,14 +235,15 @@ def send(
         np.zeros(num_hops, np.int64),
     )
     start_s, message, arrival_s = np.zeros(num_legs), np.full(num_legs, -1, np.int32), np.zeros(len(num_bytes))
-    msg_ptr, msg_leg, num_messages = np.zeros(num_legs + 1, np.int64), np.zeros(num_legs, np.int64), 0
+    msg_ptr, msg_leg, num_messages = np.zeros(num_legs + 1, np.int64), np.zeros(num_legs, np.int64), int(np.int64(0))
     links, queue, now_s = free_links(machine), empty_queue(num_hops, num_legs), 0.0
     for p in range(len(num_bytes)):
         if leg_ptr[p + 1] > leg_ptr[p]:
             wait(waiting, leg_hop[leg_ptr[p]], leg_ptr[p], priority[leg_ptr[p]])
     make_ready(queue, np.arange(num_hops))
     while True:
-        for hop in queue.ready[: arrange(machine, queue, waiting, work_s)]:
+        arrange(machine, queue, waiting, work_s)
+        for hop in queue.ready[: queue.tally[0]]:
             if not can_start(machine, links, queue, hop, now_s, same_s):
                 continue
             m, total = num_messages, 0.0

@@ -30,8 +30,8 @@ class Machine(NamedTuple):
     (bytes/s that can enter) and `best_rate` (of a hop into it).
     """
 
-    src: I32
-    dst: I32
+    src: I64
+    dst: I64
     rate: F64
     alpha_s: F64
     overhead_s: F64
@@ -47,7 +47,7 @@ class Machine(NamedTuple):
     link_ptr: I64
     link_hops: I64
     out_ptr: I64
-    out_hops: I32
+    out_hops: I64
     member_ptr: I64
     member: I64
     in_rate: F64
@@ -69,7 +69,7 @@ class Queue(NamedTuple):
     """Events in a binary heap ordered by (time, serial number); `state` is its size and the next serial number.
 
     `wake_s` says for every hop when it will be woken; `ready[: tally[0]]` are the hops to try in this instant, which is
-    number tally[1], each marked with it.
+    number tally[1], each marked with it; `keys` and the two `spare` arrays are for sorting them.
     """
 
     times: F64
@@ -80,6 +80,8 @@ class Queue(NamedTuple):
     ready: I64
     mark: I64
     tally: I64
+    keys: F64
+    spare: tuple[F64, I64, I64]
 
 
 @njit(cache=True)
@@ -102,6 +104,8 @@ def empty_queue(num_hops: int, most_messages: int) -> Queue:
         np.zeros(num_hops, np.int64),
         np.full(num_hops, -1),
         np.zeros(2, np.int64),
+        np.zeros(num_hops),
+        (np.empty(num_hops), np.empty(num_hops, np.int64), np.empty(num_hops, np.int64)),
     )
 
 
@@ -173,6 +177,19 @@ def begin_instant(queue: Queue) -> None:
     """Nothing is ready in the new instant yet."""
     queue.tally[0] = 0
     queue.tally[1] += 1
+
+
+@njit(cache=True)
+def sort_ready(queue: Queue) -> None:
+    """Put the ready hops into the order of their keys (`keys[i]` is that of `ready[i]`), equal ones as they stood."""
+    keys, places, hops = queue.spare
+    n = queue.tally[0]
+    size = 0
+    for i in range(n):
+        size = push(keys, places, hops, size, queue.keys[i], i, queue.ready[i])
+    for i in range(n):
+        queue.ready[i] = hops[0]
+        size = pop(keys, places, hops, size)
 
 
 @njit(cache=True)

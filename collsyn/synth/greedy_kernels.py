@@ -25,6 +25,7 @@ from collsyn.synth.event_kernels import (
     make_users_ready,
     next_event,
     shuffle,
+    sort_ready,
     start,
 )
 
@@ -81,7 +82,7 @@ class State(NamedTuple):
 
     status: U8
     arrival_s: F64
-    held: I32
+    held: I64
     num_held: I64
     seen: I64
     copies: I32
@@ -97,10 +98,10 @@ class State(NamedTuple):
 class Log(NamedTuple):
     """Messages in the order of their starts: hop, start, and the chunks `rows[ptr[m] : ptr[m + 1]]`."""
 
-    hop: I32
+    hop: I64
     start_s: F64
     ptr: I64
-    rows: I32
+    rows: I64
 
 
 @njit(cache=True)
@@ -247,7 +248,7 @@ def begin(machine: Machine, task: Task, rules: Rules, biased: bool) -> State:
     state = State(
         np.zeros((num_ranks, num_chunks), np.uint8),
         np.zeros((num_ranks, num_chunks if biased else 0)),
-        np.zeros((num_ranks, num_chunks), np.int32),
+        np.zeros((num_ranks, num_chunks), np.int64),
         np.zeros(num_ranks, np.int64),
         np.zeros(len(machine.src), np.int64),
         np.zeros(num_chunks, np.int32),
@@ -325,7 +326,18 @@ def arrange(machine: Machine, queue: Queue, rules: Rules, state: State) -> None:
     n = queue.tally[0]
     shuffle(queue.ready, n, state.random)
     if rules.by_precedence:
-        queue.ready[:n] = queue.ready[:n][np.argsort(machine.precedence[queue.ready[:n]], kind="mergesort")]
+        for i in range(n):
+            queue.keys[i] = machine.precedence[queue.ready[i]]
+        sort_ready(queue)
+
+
+@njit(cache=True)
+def longest_need_s(machine: Machine, state: State) -> float:
+    """The longest time in which any rank can receive what it wants and nobody brings."""
+    longest_s = 1e-30
+    for rank in range(len(state.missing)):
+        longest_s = max(longest_s, state.missing[rank] / machine.in_rate[rank])
+    return longest_s
 
 
 @njit(cache=True)
@@ -338,15 +350,16 @@ def match(machine: Machine, task: Task, rules: Rules, bias: F64) -> tuple[int, f
     """
     num_hops, num_ranks = len(machine.src), len(task.have)
     state, links = begin(machine, task, rules, bias.size > 0), free_links(machine)
-    left = int((task.want & (1 - task.have)).sum())
-    log = Log(np.zeros(left, np.int32), np.zeros(left), np.zeros(left + 1, np.int64), np.zeros(left, np.int32))
+    left = state.wanted.sum()
+    log = Log(np.zeros(left, np.int64), np.zeros(left), np.zeros(left + 1, np.int64), np.zeros(left, np.int64))
     queue = empty_queue(num_hops, left)
     fresh, num_fresh = np.zeros((num_ranks, MAX_FRESH), np.int64), np.zeros(num_ranks, np.int64)
     fresh_in = np.full(num_ranks, -1)
-    num_messages, finish_s, now_s = 0, 0.0, 0.0
+    # Typed as any other message number, lest what it is given to is compiled twice.
+    num_messages, finish_s, now_s = int(np.int64(0)), 0.0, 0.0
     make_ready(queue, np.arange(num_hops))
     while left > 0:
-        state.longest_s[0] = (state.missing / machine.in_rate).max()
+        state.longest_s[0] = longest_need_s(machine, state)
         arrange(machine, queue, rules, state)
         for hop in queue.ready[: queue.tally[0]]:
             rank, m = machine.dst[hop], num_messages

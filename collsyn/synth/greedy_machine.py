@@ -139,8 +139,8 @@ class MachineModel:
             entered_level[label[table.src] != label[table.dst]] = level
         precedence = entered_level + (1.0 - rate / rate.max(initial=1.0)) / 2
         return Machine(
-            src=np.array(table.src),
-            dst=np.array(table.dst),
+            src=table.src.astype(np.int64),
+            dst=table.dst.astype(np.int64),
             rate=np.array(rate),
             alpha_s=np.array(table.alpha_s),
             overhead_s=np.array(table.overhead_s),
@@ -155,7 +155,7 @@ class MachineModel:
             link_ptr=np.array(users.ptr),
             link_hops=self._owner[users.data],
             out_ptr=np.array(table.out_of.ptr),
-            out_hops=np.array(table.out_of.data),
+            out_hops=table.out_of.data.astype(np.int64),
             member_ptr=np.array(member.ptr),
             member=member.data.astype(np.int64),
             in_rate=np.maximum(in_rate, 1.0),

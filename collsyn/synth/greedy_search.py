@@ -17,7 +17,7 @@ from collsyn.synth.greedy_relays import with_relays
 from collsyn.synth.problem import Options, Problem
 
 # One pass: this many looks at candidates (some seconds), and no run that would bring more chunks than this.
-LOOKS, MOST_DELIVERIES = 150_000_000, 200_000
+LOOKS, MOST_DELIVERIES = 100_000_000, 200_000
 
 # This many of the best chunk counts are refined.
 REFINED = 3
