@@ -1,5 +1,6 @@
 """What holds for every method of the table, on the zoo and on random topologies; a row suffices to be tested here."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
+from collsyn.synth import alltoall, greedy_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
@@ -30,6 +32,15 @@ PROBLEMS = {
     "groups and counts": (SOME, grouped_problems),
 }
 CASES = [(problems, topology) for problems, (topologies, _) in PROBLEMS.items() for topology in topologies]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_searches() -> Iterator[None]:
+    """What is tested here holds for any schedule that a search ends with, so that a short one will do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy_search, "LOOKS", 300_000)
+        patch.setattr(alltoall, "WORK", 30_000)
+        yield
 
 
 def solve(name: str, problem: Problem, seed: int = 0) -> Schedule | None:
