@@ -3,15 +3,19 @@
 import ctypes
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
+from collsyn.check.interleave import owners
 from collsyn.check.simulate_plan import Transfers, local_s, signal_s
 from collsyn.errors import DeviceError, InputError
+from collsyn.model.arrays import I64
 from collsyn.model.bind import BoundPlan
-from collsyn.model.plan import MOVES, READS_PEER, Plan
+from collsyn.model.plan import MOVES, READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
 from collsyn.model.topology import Topology
 from collsyn.runtime.arena import Control, OwnSegment, Segment, attach
@@ -22,12 +26,15 @@ from collsyn.runtime.program import Program
 # As in native/emulate.h: a link's book, what an instruction costs, the state of a channel.
 BOOK_BYTES = 256
 _COST = np.dtype(
-    [("route", "i8"), ("reads", "i8"), ("travel_ns", "i8"), ("local_ns", "i8"), ("bytes", "f8")], align=True
+    [("route", "i8"), ("reads", "i8"), ("travel_ns", "i8"), ("local_ns", "i8"), ("bytes", "f8"), ("part", "f8")],
+    align=True,
 )
 _CHANNEL_BYTES = 80
+_MOMENT_BYTES = 16
 
-# Real time of what a transfer books at once: transfers that meet on a link share it in turns of this length.
-_PART_S = 2e-3
+# Transfers that meet on a link share it in turns: each books a part of itself at once, within limits of real time.
+_PARTS = 8
+_PART_S = (0.2e-3, 2e-3)
 # How long a run should take: this at least, and longer where bytes are many or instructions are, so that what copies
 # and switches between processes cost on a busy machine is small against it.
 _RUN_S = 1.0
@@ -74,21 +81,8 @@ class Emulation:
 class _Emulation(ctypes.Structure):
     """The `emulation` of native/emulate.h."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            "job",
-            "costs",
-            "channels",
-            "links",
-            "route_ptr",
-            "route_link",
-            "alpha_ns",
-            "overhead_bytes",
-            "part_bytes",
-            "ns_per_byte",
-        )
-    )
+    _pointers = ("job", "costs", "channels", "links", "route_ptr", "route_link", "alpha_ns", "overhead_bytes")
+    _fields_ = (*((name, ctypes.c_void_p) for name in (*_pointers, "ns_per_byte")), ("flags_rise", ctypes.c_uint64))
 
 
 class EmulatedExecutor(NativeExecutor):
@@ -107,6 +101,7 @@ class EmulatedExecutor(NativeExecutor):
             job=ctypes.addressof(self._job),
             channels=channels.ctypes.data,
             links=books.address,
+            flags_rise=program.highest_value,
             **{name: values.ctypes.data for name, values in columns.items()},
         )
 
@@ -123,7 +118,6 @@ class Costs:
     route_link: np.ndarray[tuple[int], np.dtype[np.int64]]
     alpha_ns: np.ndarray[tuple[int], np.dtype[np.int64]]
     overhead_bytes: np.ndarray[tuple[int], np.dtype[np.float64]]
-    part_bytes: np.ndarray[tuple[int], np.dtype[np.float64]]
     ns_per_byte: np.ndarray[tuple[int], np.dtype[np.float64]]
 
     @classmethod
@@ -145,15 +139,60 @@ class Costs:
         costs["travel_ns"] = np.rint(signal_s(plan, topology)[rows] * ns)
         costs["local_ns"] = np.rint(local_s(plan, topology, num_bytes)[rows] * ns)
         costs["bytes"] = num_bytes[rows]
+        rate = np.append(routes.rate, 1.0)[transfers.route[rows]]
+        shortest, longest = (rate * (limit_s / emulation.factor) for limit_s in _PART_S)
+        costs["part"] = np.clip((num_bytes / _PARTS)[rows], shortest, longest)
         return cls(
             costs=costs,
             route_ptr=transfers.routes.ptr.astype(np.int64),
             route_link=transfers.routes.data.astype(np.int64),
             alpha_ns=np.rint(routes.alpha_s * ns).astype(np.int64),
             overhead_bytes=routes.overhead_s * routes.rate,
-            part_bytes=routes.rate * (_PART_S / emulation.factor),
             ns_per_byte=topology.beta_s_per_byte * ns,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Places in shared memory for the moments at which signals arrive, two for each flag and value of a rank.
+
+    Per instruction: the rank that has the place, and its number there (-1: none). A wait for a value that no signal has
+    looks at the next higher one.
+    """
+
+    owner: I64
+    number: I64
+    counts: I64
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Moments":
+        """Number the places of a plan. O(n log n) for n instructions."""
+        op, flag, value = (plan.columns[name].astype(np.int64) for name in ("op", "flag", "value"))
+        signals, waits = op == Op.SIGNAL, op == Op.WAIT
+        owner = np.where(signals, plan.columns["peer"], owners(plan)).astype(np.int64)
+        first_flag = np.cumsum([0, *plan.num_flags[:-1]])
+        span = int(value.max(initial=0)) + 1
+        key = (first_flag[owner] + flag) * span + value
+        places, at = np.unique(key[signals], return_inverse=True)
+        of_rank = np.zeros(len(places), dtype=np.int64)
+        of_rank[at] = owner[signals]
+        counts = np.bincount(of_rank, minlength=plan.num_ranks)
+        found = np.searchsorted(places, key)
+        clipped = np.minimum(found, max(len(places) - 1, 0))
+        fits = (signals | waits) & (found < len(places))
+        if len(places):
+            fits &= places[clipped] // span == key // span
+        number = np.where(fits, clipped - (np.cumsum(counts) - counts)[owner], -1)
+        return cls(owner, number, counts)
+
+    def num_bytes(self, rank: int) -> int:
+        """Memory that a rank needs for them."""
+        return int(self.counts[rank]) * _MOMENT_BYTES
+
+    def addresses(self, begin: Sequence[int]) -> npt.NDArray[np.uint64]:
+        """Per instruction the address of its places, 0 for none, where those of rank r begin at `begin[r]`."""
+        address = np.asarray(begin, dtype=np.int64)[self.owner] + self.number * _MOMENT_BYTES
+        return np.where(self.number >= 0, address, 0).astype(np.uint64)
 
 
 class Books:
@@ -197,7 +236,9 @@ class Books:
         control: Control,
         dtype_name: str,
         op_name: str,
+        moments: Sequence[int],
     ) -> EmulatedExecutor:
-        """What runs a program of this rank on the emulated links."""
+        """What runs a program of this rank on the emulated links; `moments` are where each rank has its `Moments`."""
         costs = Costs.of(bound, program, emulation)
+        program.records["src2"] += Moments.of(bound.plan).addresses(moments)[program.rows]
         return EmulatedExecutor(program, control, dtype_name, op_name, costs, self._known[emulation.links])

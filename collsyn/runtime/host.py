@@ -20,7 +20,7 @@ from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
 from collsyn.runtime.calls import Calls
-from collsyn.runtime.emulation import Books, Emulation
+from collsyn.runtime.emulation import Books, Emulation, Moments
 from collsyn.runtime.executors import make_executor
 from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.pool import Pool, Slot, same_answer
@@ -73,7 +73,7 @@ class HostContext:
             # Executors follow addresses blindly.
             check_ranges(bound)
             flag_ids(bound.plan)
-            slot = self._pool.take([rank_layout(bound, rank).size for rank in range(self.size)])
+            slot = self._pool.take(_segment_sizes(bound, emulation))
             what = _description(bound, dtype_name, op_name, emulation)
             return {"what": what, "slot": slot.number, "fd": slot.own.fd, "books": self.books.offer(emulation)}
 
@@ -253,7 +253,9 @@ class PreparedPlan:
         if emulation is None:
             executor = make_executor(program, context.own_control, dtype_name, op_name, context.is_crowded)
         else:
-            executor = context.books.executor(emulation, bound, program, context.own_control, dtype_name, op_name)
+            moments = [part.address + rank_layout(bound, peer).size for peer, part in enumerate(slot.segments)]
+            control = context.own_control
+            executor = context.books.executor(emulation, bound, program, control, dtype_name, op_name, moments)
         self._calls = Calls(context, program, describe, executor)
         offsets = rank_layout(bound, rank).offsets
         arrays = [
@@ -303,6 +305,15 @@ def _check_request(bound: BoundPlan, size: int, dtype_name: str, op_name: str, i
     is_in_place = any(alias is not None for alias in bound.alias)
     if in_place is not None and in_place != is_in_place:
         raise InputError(f"plan {plan.name}: is bound {'in' if is_in_place else 'out of'} place, not as asked")
+
+
+def _segment_sizes(bound: BoundPlan, emulation: Emulation | None) -> list[int]:
+    """Shared memory of every rank: flags and buffers, and behind them what emulation needs."""
+    sizes = [rank_layout(bound, rank).size for rank in range(bound.plan.num_ranks)]
+    if emulation is None:
+        return sizes
+    moments = Moments.of(bound.plan)
+    return [size + moments.num_bytes(rank) for rank, size in enumerate(sizes)]
 
 
 def _description(bound: BoundPlan, dtype_name: str, op_name: str, emulation: Emulation | None) -> str:

@@ -14,7 +14,7 @@
 #include "job.h"
 
 /* A link of the job, in memory that all ranks share: booked up to `free`, apart from gaps before it, oldest first. */
-enum { GAPS = 15, STAMPS = 7, LOCK_TRIES = 1000, RETRY_NS = 1000000 };
+enum { GAPS = 15, LOCK_TRIES = 1000, RETRY_NS = 1000000 };
 typedef struct {
     int64_t begin;
     int64_t end;
@@ -26,13 +26,14 @@ typedef struct {
     interval gaps[GAPS];
 } link_book;
 
-/* What an instruction costs: a transfer over a route (else -1), a signal's way, work within the rank. */
+/* Behind an instruction's record (where SIGNAL and WAIT have `src2`, see `moment`), what it costs: a transfer over a route (else -1), a signal's way, work within the rank. */
 typedef struct {
     int64_t route;
     int64_t reads; /* the channel waits for the data, as GET does */
     int64_t travel_ns;
     int64_t local_ns;
     double bytes;
+    double part; /* bytes that are booked at once */
 } cost;
 
 /* Between two instructions, within the bytes of a transfer, within its overhead; blocked: at a flag not yet raised. */
@@ -59,8 +60,8 @@ typedef struct {
     const int64_t *route_link;
     const int64_t *alpha_ns;      /* of each route */
     const double *overhead_bytes; /* of each route: as many as pass in the time of the overhead */
-    const double *part_bytes;     /* of each route: what is booked at once */
     const double *ns_per_byte;    /* of each link */
+    uint64_t flags_rise;          /* by that in a call, at most */
 } emulation;
 
 static void keep_gap(link_book *link, int32_t at, int64_t begin, int64_t end) {
@@ -121,11 +122,11 @@ static int lock(link_book *link) {
 
 /* Books the present part on the links of the route; whether all of it is booked. Each link passes it as soon as it can,
  * the slowest decides. */
-static int book_part(const emulation *e, channel *ch, int64_t route) {
-    int64_t begin = e->route_ptr[route], end = e->route_ptr[route + 1];
+static int book_part(const emulation *e, channel *ch, const cost *c) {
+    int64_t route = c->route, begin = e->route_ptr[route], end = e->route_ptr[route + 1];
     if (ch->part <= 0) {
         /* No crumbs at the end. */
-        ch->part = ch->rest < 1.5 * e->part_bytes[route] ? ch->rest : e->part_bytes[route];
+        ch->part = ch->rest < 1.5 * c->part ? ch->rest : c->part;
         ch->booked = 0;
         ch->passed = ch->clock;
     }
@@ -151,7 +152,7 @@ static int transfer(const emulation *e, channel *ch, const instruction *i, const
         ch->rest = c->bytes;
         ch->part = 0;
     }
-    if (ch->rest > 0) return book_part(e, ch, c->route);
+    if (ch->rest > 0) return book_part(e, ch, c);
     if (ch->phase == BYTES) {
         ch->sent = ch->clock;
         ch->arrival = ch->clock + e->alpha_ns[c->route];
@@ -170,19 +171,18 @@ static int transfer(const emulation *e, channel *ch, const instruction *i, const
     return 1;
 }
 
-/* The flag's line holds, behind the flag, when its last values arrive: that of value v at v mod 7. */
-static int64_t *stamp(void *flag, uint64_t value) { return (int64_t *)flag + 1 + value % STAMPS; }
+/* Where the moment stands at which a signal arrives: it has two places, for calls by turns, for its sender may be a call
+ * ahead. A wait looks at those of the signal that it needs. */
+static int64_t *moment(const emulation *e, const instruction *i, uint64_t base) {
+    return (int64_t *)i->src2 + (e->flags_rise ? base / e->flags_rise % 2 : 0);
+}
 
-static void send_signal(const channel *ch, const instruction *i, const cost *c, uint64_t base) {
+static void send_signal(const emulation *e, const channel *ch, const instruction *i, const cost *c, uint64_t base) {
     int64_t due = ch->sent + c->travel_ns;
     if (due < ch->clock) due = ch->clock;
     if (due < ch->landed) due = ch->landed;
-    uint64_t value = base + i->value, known = *(uint64_t *)i->dst;
-    /* Whoever waits for a value that is left out gets this one's moment. */
-    uint64_t left_out = value > known ? value - known - 1 : 0;
-    for (uint64_t v = value - (left_out < STAMPS ? left_out : STAMPS - 1); v <= value; v++)
-        __atomic_store_n(stamp(i->dst, v), due, __ATOMIC_RELAXED);
-    __atomic_store_n((uint64_t *)i->dst, value, __ATOMIC_RELEASE);
+    __atomic_store_n(moment(e, i, base), due, __ATOMIC_RELAXED);
+    __atomic_store_n((uint64_t *)i->dst, base + i->value, __ATOMIC_RELEASE);
     collsyn_ring((control *)i->src);
 }
 
@@ -205,7 +205,7 @@ static int step(const emulation *e, int64_t k, uint64_t base, int64_t now, int64
         return 0;
     }
     if (i->kind == SIGNAL) {
-        send_signal(ch, i, c, base);
+        send_signal(e, ch, i, c, base);
         ++*at;
         return 1;
     }
@@ -214,7 +214,7 @@ static int step(const emulation *e, int64_t k, uint64_t base, int64_t now, int64
             ch->blocked = 1;
             return 0;
         }
-        int64_t due = __atomic_load_n(stamp(i->dst, base + i->value), __ATOMIC_RELAXED);
+        int64_t due = i->src2 ? __atomic_load_n(moment(e, i, base), __ATOMIC_RELAXED) : 0;
         if (due > now) {
             if (due < *wake) *wake = due;
             return 0;
