@@ -1,8 +1,9 @@
 """The library: what the command line does, as typed functions; `import collsyn` offers all names of this module."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collsyn.bounds import fluid_bound
 from collsyn.check.report import Report
@@ -23,9 +24,15 @@ from collsyn.synth.problem import Options, Problem
 from collsyn.topology.resolve import load_topology
 from collsyn.units import parse_size
 
+if TYPE_CHECKING:
+    from collsyn.comm.algorithms import AlgorithmSet
+    from collsyn.comm.communicator import Communicator
+
 __all__ = [
+    "AlgorithmSet",
     "Bound",
     "Collective",
+    "Communicator",
     "Plan",
     "Problem",
     "Profile",
@@ -48,6 +55,17 @@ __all__ = [
     "write_schedule",
     "write_topology",
 ]
+
+# What runs on ranks is imported when it is asked for.
+_ON_DEMAND = {"AlgorithmSet": "collsyn.comm.algorithms", "Communicator": "collsyn.comm.communicator"}
+# The package of the same name took this place when it was imported.
+vars(import_module("collsyn"))["lower"] = lower
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return getattr(import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module 'collsyn.api' has no attribute {name!r}")
 
 
 def synthesize(

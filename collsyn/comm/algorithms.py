@@ -14,8 +14,8 @@ from collsyn.model.schedule_file import read_schedule
 from collsyn.synth.table import METHODS
 
 _SUFFIXES = (".json", ".npz")
-# Measured with ranks on one machine (docs/communicator.md).
-_ONE_SHOT_BYTES = 8 * 1024
+# Measured with four ranks on two cores (docs/communicator.md).
+_ONE_SHOT_BYTES, _RING_BYTES = 64 * 1024 + 1, 8 * 1024 * 1024
 # What serves where nothing else does.
 LAST_RESORT = "direct"
 
@@ -112,4 +112,8 @@ def _by_size(schedules: dict[int, Schedule]) -> Iterator[Rule]:
         yield Rule(schedules[size].collective.kind, least, most, schedules[size])
 
 
-_DEFAULTS = (Rule("allreduce", 0, _ONE_SHOT_BYTES, "one-shot"),)
+_DEFAULTS = (
+    Rule("allreduce", 0, _ONE_SHOT_BYTES, "one-shot"),
+    Rule("allreduce", _ONE_SHOT_BYTES, inf, "recursive"),
+    Rule("allreduce", _RING_BYTES, inf, "ring"),
+)

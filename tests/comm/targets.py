@@ -164,6 +164,14 @@ def use_store(bootstrap, folder):
     return int(total[0])
 
 
+def use_mpi(bootstrap):
+    """The same ranks, found through MPI."""
+    with Communicator.from_mpi(timeout_s=LIMIT_S) as comm:
+        odd = comm.group(range(1, comm.size, 2)) if comm.rank % 2 else None
+        works = [each.all_gather(np.array([comm.rank]), async_op=True) for each in (comm, odd) if each is not None]
+        return [work.result(LIMIT_S).tolist() for work in works]
+
+
 def lack_a_key(bootstrap, folder):
     """A store whose other ranks never come."""
     try:

@@ -10,6 +10,7 @@ import collsyn
 from collsyn.errors import DeviceError
 from collsyn.runtime import native_loader
 from collsyn.runtime.launch import launch
+from collsyn.runtime.mpirun import find_mpirun, has_mpi
 
 LIMIT_S = 100
 
@@ -85,6 +86,12 @@ def test_an_error_that_leaves_the_block_reaches_all():
 
 def test_a_store_brings_ranks_together(tmp_path):
     assert start("use_store", 4, folder=str(tmp_path)) == [6] * 4
+
+
+@pytest.mark.skipif(not has_mpi() or find_mpirun() is None, reason="no MPI here")
+def test_mpi_brings_ranks_together():
+    found = launch("tests.comm.targets:use_mpi", {}, 4, "mpirun", LIMIT_S)
+    assert found == [[[0, 1, 2, 3], [1, 3]] if rank % 2 else [[0, 1, 2, 3]] for rank in range(4)]
 
 
 def test_a_store_without_the_other_ranks(tmp_path):
