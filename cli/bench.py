@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collsyn.bench.result import BenchResult, Row
     from collsyn.bench.run import BenchOptions
     from collsyn.bench.sources import Source
+    from collsyn.model.topology import Topology
 
 SCHEDULES = "collsyn-out/schedules"
 PROFILE = "collsyn-out/profile.yaml"
@@ -23,6 +24,9 @@ OPS = ("sum", "prod", "min", "max", "avg")
 AVERAGES = ("rank0", "avg", "min", "max")
 LIBRARIES = ("mpi",)
 DEFAULT_MAX = 32 << 20
+# A call on an emulated machine takes a second or more, and is over when it is over everywhere.
+ITERATIONS, EMULATED_ITERATIONS = 20, 3
+AVERAGE, EMULATED_AVERAGE = "avg", "max"
 
 
 def dtype_name(value: str) -> str:
@@ -57,6 +61,7 @@ def average(value: str) -> str:
         "collsyn bench",
         "collsyn bench allgather.json -b 1K -e 64M -f 4 --against mpi",
         "collsyn bench --collective allreduce --method ring --topology full:4 -d bfloat16 -o max --output ring.json",
+        "collsyn bench --collective allreduce --emulate dgx1 -b 64K -e 64M -f 32",
     ),
 )
 @click.argument("files", type=FILE, nargs=-1, metavar="[FILE]...")
@@ -64,11 +69,21 @@ def average(value: str) -> str:
 @click.option("--method", default=None, metavar="NAME", help="Synthesizer for --collective.  [default: auto]")
 @click.option("--topology", metavar="TOPO", help=f"Topology for --collective.  [default: {PROFILE}]")
 @subset_option()
+@click.option(
+    "--emulate",
+    metavar="TOPO",
+    help="Run at the pace of TOPO, with its links emulated; times are those of TOPO.",
+)
 @click.option("-b", "--minbytes", type=size, default="32M", show_default=True, metavar="SIZE", help="Smallest size.")
 @click.option("-e", "--maxbytes", type=size, metavar="SIZE", help="Largest size.  [default: 32M, at least -b]")
 @click.option("-f", "--stepfactor", type=int, metavar="F", help="Multiply sizes by F.")
 @click.option("-i", "--stepbytes", type=size, default="1M", show_default=True, metavar="SIZE", help="Else add SIZE.")
-@click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls, at least.")
+@click.option(
+    "-n",
+    "--iters",
+    type=click.IntRange(min=1),
+    help=f"Timed calls, at least.  [default: {ITERATIONS}; {EMULATED_ITERATIONS} with --emulate]",
+)
 @click.option("-w", "--warmup_iters", type=click.IntRange(min=0), default=1, show_default=True, help="Calls before.")
 @click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, help="Check every result.")
 @click.option(
@@ -81,9 +96,8 @@ def average(value: str) -> str:
     "--average",
     "over_ranks",
     type=average,
-    default="1",
     metavar="0-3",
-    help="Time of rank 0, the mean (1), least (2) or longest (3) of all ranks.  [default: 1]",
+    help="Time of rank 0, the mean (1), least (2) or longest (3) of all ranks.  [default: 1; 3 with --emulate]",
 )
 @click.option(
     "--against", type=libraries, default=None, metavar="mpi", help="Run MPI's own collective as well, in turn."
@@ -102,13 +116,14 @@ def command(
     maxbytes: int | None,
     stepfactor: int | None,
     stepbytes: int,
-    iters: int,
+    emulate: str | None,
+    iters: int | None,
     warmup_iters: int,
     check: int,
     datatype: str,
     op: str,
     root: int | None,
-    over_ranks: str,
+    over_ranks: str | None,
     against: tuple[str, ...] | None,
     output: str | None,
     backend: str,
@@ -124,6 +139,7 @@ def command(
     newest schedule of every collective in ./collsyn-out/schedules is run. Right of the columns of
     nccl-tests stand the simulated time and the lower bound, and with --against mpi the median time of
     MPI's own collective in the same job, as a multiple of ours (out of place), with its 95% interval.
+    --emulate runs on the links of a machine that is not there; a call takes a second or more.
     """
     from collsyn.bench.run import BenchOptions, bench, raise_if_wrong
     from collsyn.bench.sizes import sweep
@@ -131,23 +147,24 @@ def command(
 
     chosen_backend(backend)
     how = chosen_launcher(launcher, mpirun, needs_mpi=bool(against))
-    _check_choice(files, collective, method, topology, subset, against, how)
+    _check_choice(files, collective, method, topology, subset, against, how, emulate)
     sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     speaks = is_speaker(how)
-    sources = _sources(files, collective, method, topology, subset, root, sizes, speaks)
+    sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
     check_same_ranks(sources, ranks)
     check_same_ranks(sources, world_size(how), "the ranks of this job are")
     options = BenchOptions(
         sizes=sizes,
         dtype=datatype,
         op=op,
-        iterations=iters,
+        iterations=iters or (EMULATED_ITERATIONS if emulate else ITERATIONS),
         warmup=warmup_iters,
         check=bool(check),
-        average=over_ranks,
+        average=over_ranks or (EMULATED_AVERAGE if emulate else AVERAGE),
         against=against or (),
         launcher=how,
         seed=seed,
+        emulate=_machine(emulate, subset) if emulate else None,
     )
     if as_json or not speaks:
         with progress("benchmark", float(len(sizes) * len(sources))) as update:
@@ -174,12 +191,15 @@ def _check_choice(
     subset: tuple[int, ...] | None,
     against: tuple[str, ...] | None,
     how: str,
+    emulate: str | None,
 ) -> None:
     if files and collective:
         raise click.UsageError("FILE and --collective exclude each other")
     for name, value in (("--method", method), ("--topology", topology), ("--subset", subset)):
-        if value is not None and collective is None:
+        if value is not None and collective is None and not (emulate and name == "--subset"):
             raise click.UsageError(f"{name} needs --collective; a FILE has its own")
+    if against and emulate:
+        raise click.UsageError("--against and --emulate exclude each other; MPI runs on this machine's own links")
     if against and how == "fork":
         raise click.UsageError("--against mpi needs ranks that MPI starts; leave --launcher fork out")
 
@@ -198,7 +218,6 @@ def _sources(
     from collsyn.bench.sources import from_file, newest, on_the_spot
     from collsyn.errors import InputError
     from collsyn.synth.problem import Problem
-    from collsyn.topology.resolve import load_topology
 
     if collective is not None:
         chosen = topology or PROFILE
@@ -206,8 +225,7 @@ def _sources(
             raise InputError(f"{PROFILE}: is not there; make it with `collsyn profile`, or give --topology")
         if topology is None and speaks:
             note(f"taking {PROFILE}")
-        machine = load_topology(chosen)
-        machine = machine if subset is None else machine.subset(subset)
+        machine = _machine(chosen, subset)
         return [on_the_spot(Problem(collective, machine, sizes[0], root=root), method or "auto")]
     sources = [from_file(file) for file in files] if files else newest(Path(SCHEDULES))
     if not files and speaks:
@@ -217,6 +235,13 @@ def _sources(
             has = "no root" if source.collective.root is None else f"root {source.collective.root}"
             raise InputError(f"{source.label}: has {has}; --root says {root}")
     return sources
+
+
+def _machine(text: str, subset: tuple[int, ...] | None) -> "Topology":
+    from collsyn.topology.resolve import load_topology
+
+    machine = load_topology(text)
+    return machine if subset is None else machine.subset(subset)
 
 
 def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResult":
@@ -252,9 +277,10 @@ def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResul
 def _preamble(sources: "list[Source]", options: "BenchOptions") -> list[str]:
     from collsyn import __version__
 
+    on_what = f" emulating {options.emulate.name}: times are those of it" if options.emulate is not None else ""
     first, last = options.sizes[0], options.sizes[-1]
     return [
-        f"# collsyn {__version__}, host ranks",
+        f"# collsyn {__version__}, host ranks{on_what}",
         f"# minBytes {first} maxBytes {last} warmup iters: {options.warmup} iters: {options.iterations} "
         f"validation: {int(options.check)}",
     ]

@@ -38,6 +38,7 @@ def _row(row: Row) -> dict[str, Any]:
         "asked_bytes": row.asked_bytes,
         "simulated_us": None if row.simulated_s is None else s_to_us(row.simulated_s),
         "bound_us": None if row.bound_s is None else s_to_us(row.bound_s),
+        "emulation_factor": row.emulation_factor,
         "against": {name: _comparison(comparison) for name, comparison in row.against.items()},
     }
 

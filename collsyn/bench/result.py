@@ -43,7 +43,8 @@ class Row:
     """One collective at one size. `size_bytes` and `count` are the columns of nccl-tests, rounded down as there.
 
     `asked_bytes` is the size before rounding. `in_place` is None where the collective knows no such call. `simulated_s`
-    and `bound_s` are None where there is no topology to compute them with.
+    and `bound_s` are None where there is no topology to compute them with. On an emulated machine times are those of
+    it, and ranks took `emulation_factor` times as long.
     """
 
     collective: str
@@ -62,6 +63,7 @@ class Row:
     simulated_s: float | None = None
     bound_s: float | None = None
     against: Mapping[str, Comparison] = field(default_factory=dict)
+    emulation_factor: float | None = None
 
     @property
     def timings(self) -> tuple[Timing, ...]:

@@ -14,6 +14,9 @@ from collsyn.bench.statistics import over_ranks, ratio_of_medians
 from collsyn.errors import InputError, VerificationError
 from collsyn.files import digest
 from collsyn.model.dtypes import checked_op, dtype_of
+from collsyn.model.topology import Topology
+from collsyn.model.topology_file import topology_document
+from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.launch import launch
 
@@ -26,7 +29,7 @@ class BenchOptions:
     """How to run: sizes in bytes, type and reduction, counts of calls, what to check and to compare with.
 
     `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (only `mpi`), `launcher` is that of
-    `launch`.
+    `launch`. With `emulate`, ranks run at the pace of that machine, and times are those of it.
     """
 
     sizes: tuple[int, ...]
@@ -39,6 +42,7 @@ class BenchOptions:
     against: tuple[str, ...] = ()
     launcher: str = "fork"
     seed: int = 0
+    emulate: Topology | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,7 @@ class Case:
     asked_bytes: int
     elements: int
     prepared: Prepared
+    emulation: Emulation | None = None
 
 
 Watch = Callable[[Row], None]
@@ -91,7 +96,7 @@ def raise_if_wrong(result: BenchResult) -> None:
 def prepare(source: Source, options: BenchOptions, on_note: Callable[[str], None] | None = None) -> list[Case]:
     """The cases of a source, with sizes rounded down to whole elements for every rank and too small ones left out."""
     width = dtype_of(options.dtype).num_bytes
-    preparation = Preparation(source, options.seed)
+    preparation = Preparation(source, options.seed, options.emulate)
     cases: list[Case] = []
     rounded: list[int] = []
     dropped: list[int] = []
@@ -102,7 +107,8 @@ def prepare(source: Source, options: BenchOptions, on_note: Callable[[str], None
             continue
         if elements * width != asked:
             rounded.append(asked)
-        cases.append(Case(source, asked, elements, preparation.at(elements * width)))
+        prepared = preparation.at(elements * width)
+        cases.append(Case(source, asked, elements, prepared, _emulation(prepared, elements * width, options)))
     if on_note is not None:
         what = f"{source.collective.kind} of {options.dtype} on {source.num_ranks} ranks"
         if rounded:
@@ -110,6 +116,12 @@ def prepare(source: Source, options: BenchOptions, on_note: Callable[[str], None
         if dropped:
             on_note(f"{what}: {_listed(dropped)} left out, too small for an element of every rank")
     return cases
+
+
+def _emulation(prepared: Prepared, size_bytes: int, options: BenchOptions) -> Emulation | None:
+    if options.emulate is None or prepared.simulated_s is None:
+        return None
+    return Emulation.of_run(options.emulate, prepared.plan, size_bytes, prepared.simulated_s)
 
 
 class _Launch:
@@ -124,7 +136,11 @@ class _Launch:
     def rows(self) -> list[Row]:
         """Run and wait."""
         texts = list(dict.fromkeys(case.prepared.text for case in self.cases))
-        arguments = {"plans": texts, "cases": [self._document(case, texts) for case in self.cases]}
+        arguments = {
+            "plans": texts,
+            "cases": [self._document(case, texts) for case in self.cases],
+            "topology": None if self.options.emulate is None else topology_document(self.options.emulate),
+        }
         found = launch(
             "collsyn.bench.worker:run_cases",
             arguments,
@@ -151,6 +167,7 @@ class _Launch:
             "check": options.check,
             "seed": options.seed,
             "mpi": "mpi" in options.against,
+            "factor": None if case.emulation is None else case.emulation.factor,
         }
 
     def _hear(self, rank: int, message: Mapping[str, Any]) -> None:
@@ -186,6 +203,7 @@ class _Launch:
             simulated_s=case.prepared.simulated_s,
             bound_s=case.prepared.bound_s,
             against={"mpi": self._against([one["mpi"] for one in found], ours)} if "mpi" in options.against else {},
+            emulation_factor=None if case.emulation is None else case.emulation.factor,
         )
 
     def _blocks(self, found: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -236,6 +254,7 @@ def _provenance(sources: Sequence[Source], options: BenchOptions) -> dict[str, A
         "seed": options.seed,
         "options": digest(repr(sorted(asdict(options).items()))),
         "topologies": sorted({source.topology.name for source in sources if source.topology is not None}),
+        "emulated": None if options.emulate is None else options.emulate.name,
         "machine": machine_facts(),
     }
 

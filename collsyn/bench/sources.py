@@ -85,8 +85,10 @@ def on_the_spot(problem: Problem, method: str) -> Source:
 class Preparation:
     """Makes the plans of a source, size by size."""
 
-    def __init__(self, source: Source, seed: int = 0) -> None:
+    def __init__(self, source: Source, seed: int = 0, topology: Topology | None = None) -> None:
+        """Plans are timed on `topology`, if given, else on that of the source."""
         self.source = source
+        self._topology = topology or source.topology
         self._options = Options(seed=seed)
         self._verified: set[str] = set()
 
@@ -104,7 +106,7 @@ class Preparation:
         if text not in self._verified:
             verify_plan(plan).raise_if_bad(source.label)
             self._verified.add(text)
-        topology = source.topology
+        topology = self._topology
         if topology is None:
             return Prepared(plan, text, method, None, None)
         simulated_s = simulate_plan(plan, topology, size_bytes).finish_s

@@ -11,10 +11,12 @@ from collsyn.bench.data import Pattern
 from collsyn.bench.mpi import MpiCollective, not_comparable
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
-from collsyn.model.fields import parse_document
+from collsyn.model.fields import Fields, parse_document
 from collsyn.model.plan import Plan
 from collsyn.model.plan_file import plan_from_fields
+from collsyn.model.topology_file import topology_from_fields
 from collsyn.runtime.bootstrap import Bootstrap, MpiBootstrap
+from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.host import HostContext, PreparedPlan
 from collsyn.runtime.worker import report
 
@@ -24,11 +26,14 @@ _BLOCK_S = 2e-3
 _MAX_CALLS = 200
 
 
-def run_cases(bootstrap: Bootstrap, plans: list[str], cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_cases(
+    bootstrap: Bootstrap, plans: list[str], cases: list[dict[str, Any]], topology: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Run benchmark cases one after the other; what this rank saw of each.
 
     `plans` are texts of plan files; those of rank 0 count on all ranks. A case has plan (its index), elements, dtype,
-    op, in_place (whether to run that as well), iterations, warmup, check, seed and mpi (whether to compare). Its result
+    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare) and factor
+    (None, or how much slower than `topology`, a document, it is emulated; seconds are then those of it). Its result
     has `out` and `in`, each {seconds: [per call, one a block], wrong: elements or None, calls: in all} (`in` None
     where not run; seconds empty where any rank's result is wrong), and `mpi`: the same, or {reason}, or None.
     Each result is also reported as soon as it is there.
@@ -36,13 +41,15 @@ def run_cases(bootstrap: Bootstrap, plans: list[str], cases: list[dict[str, Any]
     texts = [text.decode() for text in _of_rank_0(bootstrap, plans)]
     known: dict[int, Plan] = {}
     results = []
+    emulated = None if topology is None else topology_from_fields(Fields(topology, "emulate"))
     with HostContext(bootstrap) as context:
         for index, case in enumerate(cases):
             number = case["plan"]
             if number not in known:
                 # Sizes come one after the other, and plans of large collectives are large.
                 known = {number: plan_from_fields(parse_document(texts[number].encode(), f"plan {number}"))}
-            result = _Case(context, known[number], case).run()
+            emulation = None if emulated is None else Emulation(emulated, case["factor"])
+            result = _Case(context, known[number], case, emulation).run()
             report({"case": index, "result": result})
             results.append(result)
     return results
@@ -55,8 +62,10 @@ def _of_rank_0(bootstrap: Bootstrap, plans: Sequence[str]) -> list[bytes]:
 class _Case:
     """One plan at one size and type."""
 
-    def __init__(self, context: HostContext, plan: Plan, case: dict[str, Any]) -> None:
-        self.context, self.plan, self.case = context, plan, case
+    def __init__(
+        self, context: HostContext, plan: Plan, case: dict[str, Any], emulation: Emulation | None = None
+    ) -> None:
+        self.context, self.plan, self.case, self.emulation = context, plan, case, emulation
         self.dtype, self.op = dtype_of(case["dtype"]), case["op"] or "sum"
         self.pattern = Pattern(plan.collective, case["elements"], self.dtype.name, self.op, case["seed"])
 
@@ -68,7 +77,7 @@ class _Case:
         wrong = self._wrong(out)
         result["out"] = {"seconds": [], "wrong": wrong, "calls": 0}
         if not self._anywhere(wrong):
-            timers = [_Timer(out.run)] + ([_Timer(theirs.call)] if theirs is not None else [])
+            timers = [self._timer(out)] + ([_Timer(theirs.call)] if theirs is not None else [])
             self._time(timers)
             result["out"] = timers[0].result(self._wrong_after(out))
             if theirs is not None:
@@ -83,7 +92,7 @@ class _Case:
         wrong = self._wrong(plan)
         result: dict[str, Any] = {"seconds": [], "wrong": wrong, "calls": 0}
         if not self._anywhere(wrong):
-            timer = _Timer(plan.run)
+            timer = self._timer(plan)
             self._time([timer])
             result = timer.result(self._wrong(plan))
         plan.close()
@@ -91,7 +100,10 @@ class _Case:
 
     def _prepare(self, in_place: bool) -> PreparedPlan:
         bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
-        return self.context.prepare(bound, self.dtype.name, self.op)
+        return self.context.prepare(bound, self.dtype.name, self.op, emulation=self.emulation)
+
+    def _timer(self, plan: PreparedPlan) -> "_Timer":
+        return _Timer(plan.run, 1.0 if self.emulation is None else self.emulation.factor)
 
     def _theirs(self) -> tuple[MpiCollective | None, dict[str, Any] | None]:
         """MPI's collective, or why there is none to compare with."""
@@ -131,10 +143,11 @@ class _Case:
     def _time(self, timers: "Sequence[_Timer]") -> None:
         """Warm up, then run blocks of all timers in turn, each behind a barrier."""
         iterations, warmup = self.case["iterations"], self.case["warmup"]
-        blocks = min(BLOCKS, iterations)
+        # Calls on an emulated machine are long, and must not run into each other.
+        blocks = min(BLOCKS, iterations) if self.emulation is None else iterations
         for timer in timers:
             self.context.barrier()
-            seconds = timer.block(max(warmup, 1)) / max(warmup, 1)
+            seconds = timer.block(max(warmup, 1)) / max(warmup, 1) * timer.factor
             # One number for all ranks: a collective is called equally often everywhere.
             agreed = float(self.context.bootstrap.allgather(repr(seconds).encode())[0])
             timer.calls = max(math.ceil(iterations / blocks), min(_MAX_CALLS, math.ceil(_BLOCK_S / max(agreed, 1e-9))))
@@ -146,10 +159,10 @@ class _Case:
 
 
 class _Timer:
-    """Blocks of calls of one function."""
+    """Blocks of calls of one function; their seconds are divided by a factor."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[], Any], factor: float = 1.0) -> None:
+        self._call, self.factor = call, factor
         self.calls = 1
         self.seconds: list[float] = []
 
@@ -159,7 +172,7 @@ class _Timer:
         begin = time.perf_counter()
         for _ in range(calls):
             call()
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / self.factor
 
     def result(self, wrong: int | None) -> dict[str, Any]:
         """What was timed, as `run_cases` returns it."""
