@@ -157,6 +157,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.collsyn_run.restype = ctypes.c_int
     library.collsyn_emulate.argtypes = [address, ctypes.c_uint64, integer]
     library.collsyn_emulate.restype = ctypes.c_int
+    library.collsyn_book.argtypes = [address, integer, integer]
+    library.collsyn_book.restype = integer
     for name, arguments in (
         ("collsyn_ring", [address]),
         ("collsyn_copy", [address, address, integer, integer]),

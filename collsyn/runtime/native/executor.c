@@ -67,7 +67,9 @@ int collsyn_run(job *j, uint64_t base, int64_t slice_ns) {
     }
 }
 
-/* Moves and reductions by themselves. */
+/* Moves, reductions and bookings by themselves. */
+int64_t collsyn_book(link_book *link, int64_t from, int64_t need) { return book(link, from, need); }
+
 void collsyn_copy(void *dst, const void *src, int64_t count, int64_t stream) { copy(dst, src, count, stream != 0); }
 
 void collsyn_reduce(int64_t dtype, int64_t op, void *dst, const void *src, const void *src2, int64_t count) {
