@@ -11,6 +11,7 @@ from collsyn.comm.algorithms import AlgorithmSet
 from collsyn.comm.buffers import Array, Buffer, as_array, drain, fill
 from collsyn.comm.exchange import exchange_v
 from collsyn.comm.plans import Call, Plans
+from collsyn.comm.prepared import Prepared, prepared_call
 from collsyn.comm.requests import moving, reducing
 from collsyn.comm.shapes import check_length, checked_counts, joined_shape, lengths_of, split_shape
 from collsyn.comm.store import Store, StoreBootstrap
@@ -286,6 +287,17 @@ class Communicator:
                 self._context.barrier(self._world.timeout_s)
 
         return self._issue(task, "barrier", async_op)
+
+    def prepare(
+        self, kind: str, size: int, dtype: str = "float32", op: str = "sum", root: int | None = None
+    ) -> Prepared:
+        """A collective to be called again and again on memory that ranks share, so that nothing is copied.
+
+        `kind` is the name of a call (`all_reduce`, ...), `size` the elements of its largest buffer. All ranks call it.
+        """
+        call = prepared_call(kind, size, self.size, dtype, op, root)
+        plan = self._issue(lambda: self._ready().make(call), "prepare", False) if self.size > 1 else None
+        return Prepared(call, plan, self._issue, self._world.timeout_s)
 
     def close(self) -> None:
         """Finish what was issued and leave; the communicator of all ranks takes its groups along."""

@@ -10,7 +10,7 @@ from collsyn.check.verify import verify_plan
 from collsyn.comm.algorithms import AlgorithmSet
 from collsyn.errors import CollsynError, Infeasible, InputError, SolverFailed, VerificationError
 from collsyn.lower.lower import lower
-from collsyn.model.bind import bind
+from collsyn.model.bind import BoundPlan, bind
 from collsyn.model.dtypes import dtype_of
 from collsyn.model.fields import parse_document
 from collsyn.model.plan import Plan
@@ -88,9 +88,7 @@ class Plans:
         if found is not None:
             self._prepared.move_to_end(call)
             return found[0]
-        plan = self._plan(call)
-        # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.
-        bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes, plan.collective.has_in_place)
+        bound = self._bound(call)
         size = max(rank_layout(bound, rank).size for rank in range(bound.plan.num_ranks))
         while self._prepared and (len(self._prepared) >= self._max_prepared or self._bytes + size > self._max_bytes):
             _, (oldest, its_size) = self._prepared.popitem(last=False)
@@ -100,6 +98,15 @@ class Plans:
         self._prepared[call] = (prepared, size)
         self._bytes += size
         return prepared
+
+    def make(self, call: Call) -> PreparedPlan:
+        """A plan of a call with memory of its own, which is the caller's to close; ranks make and close alike."""
+        return self._context.prepare(self._bound(call), call.dtype_name, call.op_name)
+
+    def _bound(self, call: Call) -> BoundPlan:
+        plan = self._plan(call)
+        # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.
+        return bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes, plan.collective.has_in_place)
 
     def _plan(self, call: Call) -> Plan:
         """The plan for calls of about this size, unbound."""

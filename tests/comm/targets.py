@@ -406,6 +406,41 @@ def evict(bootstrap):
         return sizes
 
 
+def prepare(bootstrap):
+    """Collectives on shared memory against the oracle, several at once; what is wrong."""
+    wrong = []
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        size = comm.size
+        handles = {
+            kind: comm.prepare(kind, 12 * size, "int32", root=1 % size if kind in ROOTED else None) for kind in KINDS
+        }
+        for turn in range(3):
+            works = []
+            for number, (kind, handle) in enumerate(handles.items()):
+                elements = 12 if kind in ("all_gather", "gather") else 12 * size
+                given = Given(kind, size, elements, "int32", "sum", 1 % size, [turn, number])
+                if handle.input.size:
+                    handle.input[...] = given.inputs[comm.rank]
+                works.append((given, handle.run(async_op=bool(turn % 2))))
+            for given, work in works:
+                output = work.result(LIMIT_S) if turn % 2 else work
+                want = expected(given.kind, given.inputs, comm.rank, "sum", given.root)
+                if want is not None and not np.array_equal(output, want):
+                    wrong.append([turn, given.kind])
+        shared = handles["all_reduce"].input
+        wrong += [] if np.shares_memory(shared, handles["all_reduce"].output) else ["apart"]
+        for handle in handles.values():
+            handle.close()
+            handle.close()
+        for refused in (handles["gather"].run, lambda: comm.prepare("all_reduce", 0)):
+            try:
+                refused()
+                wrong.append("not refused")
+            except InputError as error:
+                wrong += [] if "closed" in str(error) or "at least 1" in str(error) else [str(error)]
+    return wrong
+
+
 def follow_folder(bootstrap, folder):
     """Which schedules of a folder serve which calls."""
     with Communicator(bootstrap, f"ring:{bootstrap.size}", folder, timeout_s=LIMIT_S) as comm:

@@ -155,6 +155,11 @@ def test_plans_are_dropped_and_made_again():
     assert kept[0][8] == kept[0][9] == 1
 
 
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_prepared_collectives_on_shared_memory(num_ranks):
+    assert start("prepare", num_ranks) == [[]] * num_ranks
+
+
 def test_schedules_of_a_folder_serve_their_sizes(tmp_path):
     for size, method in (("1K", "direct"), ("1M", "ring")):
         schedule = collsyn.synthesize("allgather", "full:3", size, method=method)
