@@ -27,21 +27,34 @@ class Sync:
     signals: list[dict[int, set[int]]]
 
 
-def synchronise(runs: Sequence[Run], needs: Sequence[Sequence[int]], moves: Moves, channels: Channels) -> Sync:
+def synchronise(
+    runs: Sequence[Run],
+    needs: Sequence[Sequence[int]],
+    paces: Sequence[Sequence[int]],
+    moves: Moves,
+    channels: Channels,
+) -> Sync:
     """Waits for everything that moves need: what earlier moves in other channels did, and that a peer has begun the
     call before its memory is touched; at the end of the call, that all who touch a rank's memory are done.
 
-    Vector clocks: a channel that waits for another knows all that the other one knew. Whatever is known is not waited
-    for. O(moves x channels) at worst.
+    The last pieces of the runs in `paces` come before a run's first one. Vector clocks: a channel that waits for
+    another knows all that the other one knew, and what is known is not waited for. O(moves x channels) at worst.
     """
-    return _Clocks(runs, needs, moves, channels).result()
+    return _Clocks(runs, needs, paces, moves, channels).result()
 
 
 class _Clocks:
     """What channels know: channel c that `known[c][q]` moves of channel q are done, or -1: q may not have begun."""
 
-    def __init__(self, runs: Sequence[Run], needs: Sequence[Sequence[int]], moves: Moves, channels: Channels) -> None:
-        self._runs, self._needs, self._moves, self._channels = runs, needs, moves, channels
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        needs: Sequence[Sequence[int]],
+        paces: Sequence[Sequence[int]],
+        moves: Moves,
+        channels: Channels,
+    ) -> None:
+        self._runs, self._needs, self._paces, self._moves, self._channels = runs, needs, paces, moves, channels
         self._rank_of = channels.rank.tolist()
         count = len(self._rank_of)
         begun = {rank: np.where(channels.rank == rank, 0, -1).astype(np.int32) for rank in set(self._rank_of)}
@@ -52,8 +65,13 @@ class _Clocks:
 
     def result(self) -> Sync:
         """All waits and signals."""
+        pieces = self._moves.pieces.tolist()
         users = Counter(before for earlier in self._needs for before in earlier)
-        left = [users[run] for run in self._moves.run]
+        paced = Counter(before for earlier in self._paces for before in earlier)
+        left = [
+            users[run] + (paced[run] if piece == pieces[run] - 1 else 0)
+            for run, piece in zip(self._moves.run, self._moves.piece, strict=True)
+        ]
         number = {
             key: i for i, key in enumerate(zip(self._moves.run, self._moves.lane, self._moves.piece, strict=True))
         }
@@ -63,6 +81,8 @@ class _Clocks:
             channel, action = self._channels.of_run[run][lane], self._runs[run].first
             waits: list[Mark] = []
             earlier = [number[before, lane, piece] for before in self._needs[run]]
+            if piece == 0:
+                earlier += [number[before, lane, pieces[before] - 1] for before in self._paces[run]]
             for before in sorted(earlier, reverse=True):
                 theirs = knew[before]
                 assert theirs is not None

@@ -1,10 +1,15 @@
 """Plans of all kinds of schedules, run on real data in many orders and looked through for races."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collsyn.check.simulate import retime
+from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError, VerificationError
 from collsyn.lower.lower import lower
@@ -14,18 +19,19 @@ from collsyn.model.plan import Buffer, Op
 from collsyn.model.plan_file import plan_text, read_plan, write_plan
 from collsyn.model.schedule import COPY, REDUCE, Schedule
 from tests.support.plans import assert_no_races, assert_right, count, modes, without
-from tests.support.schedules import SCHEDULES, by_hand, from_rows, full, link_of, ring
+from tests.support.schedules import SCHEDULES, SIZE, by_hand, from_rows, full, link_of, ring, star
 from tests.support.topologies import random_topologies
 from tests.support.trees import exchanges, late_contributions, tree_schedule
 
 NAMED = tuple(kind for kind in KINDS if kind != "custom")
-OPTIONS = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
-    {"instances": 3},
+    {"reduce_by": "get"},
+    {"reduce_by": "get", "instances": 3, "channels_by": "peer"},
     {"max_channels": 1},
-    {"instances": 2, "max_channels": 3, "piece_bytes": 30_000},
-    {"piece_bytes": 10_000},
-    {"reduce_by": "put"},
+    {"instances": 2, "max_channels": 3, "piece_bytes": 30_000, "paced": True},
+    {"reduce_by": "get", "piece_bytes": 10_000, "paced": True},
+    {"reduce_by": "put", "channels_by": "peer"},
     {"reduce_by": "put", "piece_bytes": 100_000},
 )
 
@@ -117,7 +123,7 @@ def test_a_single_rank(kind):
 @pytest.mark.parametrize("options", ({}, {"piece_bytes": 300_000}, {"max_channels": 1}, {"reduce_by": "put"}), ids=str)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_wait_is_superfluous(name, options):
-    plan = lower(by_hand(name), **{"piece_bytes": 1 << 20, **options})
+    plan = lower(by_hand(name), **{"piece_bytes": 1 << 20, "reduce_by": "get", "paced": False, **options})
     for wait in np.flatnonzero(plan.columns["op"] == Op.WAIT).tolist():
         shorter = without(plan, wait)
         with pytest.raises(AssertionError):
@@ -168,7 +174,7 @@ def test_channels_take_peers_in_turn_beginning_behind_their_rank():
 
 
 def test_an_in_tree_adds_where_values_stand():
-    plan = lower(by_hand("tree reduce"), max_channels=1)
+    plan = lower(by_hand("tree reduce"), max_channels=1, reduce_by="get")
     assert count(plan, Op.PUT) == count(plan, Op.REDUCE) == count(plan, Op.COPY) == 0
     # The inner ranks 1 and 2 add up in scratch, the root in its output.
     assert [
@@ -256,12 +262,64 @@ def test_flags_are_counted_and_rise():
         assert set(flags.tolist()) == set(range(plan.num_flags[rank]))
 
 
+def test_ranks_whose_time_reducing_takes_read_values_where_they_stand():
+    schedule = by_hand("doubling allreduce")
+    busy = retime(schedule, SIZE, replace(schedule.topology, reduce_s_per_byte=np.full(4, 1e-10)))
+    assert lower(busy).provenance["lowering"]["reduce_by"] == "get"
+    assert count(lower(busy), Op.REDUCE) == 0
+
+
+def shared_port(n: int) -> Schedule:
+    """Over a switch, every rank sends everyone a chunk, all in the same order, so that they take turns at each port."""
+    topology, collective = star(n), make_collective("alltoall", n)
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+    routes = [[link_of(topology, a, n), link_of(topology, n, b)] for a, b in pairs]
+    step = float(topology.overhead_s[0] + SIZE / n * topology.beta_s_per_byte[0])
+    rows = [
+        {"chunk": a * n + b, "src": a, "dst": b, "route": i, "start_s": step * (a + b - 1)}
+        for i, (a, b) in enumerate(pairs)
+    ]
+    return from_rows(collective, topology, rows, routes=routes)
+
+
+def test_pacing_keeps_the_order_on_shared_links():
+    schedule = shared_port(6)
+    verify_schedule(schedule).raise_if_bad()
+    finish_s = {}
+    for paced in (False, True):
+        plan = lower(schedule, channels_by="link", paced=paced)
+        assert_no_races(plan)
+        assert_right(plan)
+        finish_s[paced] = simulate_plan(plan, schedule.topology, schedule.size_bytes).finish_s
+    assert finish_s[True] < 0.9 * finish_s[False]
+    best = lower(schedule)
+    assert simulate_plan(best, schedule.topology, schedule.size_bytes).finish_s <= min(finish_s.values()) * 1.01
+
+
+def test_channels_by_link_follow_the_schedule_where_messages_do():
+    schedule = by_hand("star broadcast")
+    assert lower(schedule, channels_by="link").max_channels() == 1
+    assert lower(schedule, channels_by="peer").max_channels() == 4
+
+
+def test_messages_at_once_on_a_link_have_channels_of_their_own():
+    """Four messages at a quarter of the bandwidth each."""
+    n = 5
+    topology, collective = star(n), make_collective("scatter", n)
+    routes = [[link_of(topology, 0, n), link_of(topology, n, b)] for b in range(1, n)]
+    rate = float(topology.bandwidth[0]) / (n - 1)
+    rows = [{"chunk": b, "src": 0, "dst": b, "route": b - 1, "start_s": 0.0, "rate": rate} for b in range(1, n)]
+    assert lower(from_rows(collective, topology, rows, routes=routes), channels_by="link").max_channels() == 4
+
+
 def test_in_place_modes_are_both_tried():
     assert modes(lower(by_hand("ring allgather"))) == [False, True]
     assert modes(lower(by_hand("direct alltoall"))) == [False]
 
 
-@pytest.mark.parametrize("options", ({"instances": 0}, {"max_channels": 0}, {"piece_bytes": 0}, {"reduce_by": "magic"}))
+@pytest.mark.parametrize(
+    "options", ({"instances": 0}, {"max_channels": 0}, {"piece_bytes": 0}, {"reduce_by": "it"}, {"channels_by": "it"})
+)
 def test_wrong_options_are_refused(options):
     with pytest.raises(InputError, match=f"^{next(iter(options))}: is"):
         lower(by_hand("ring allgather"), **options)
@@ -300,7 +358,7 @@ def test_results_that_cannot_be_written_yet_wait_in_scratch():
         for a in (0, 1)
         for c in (0, 1)
     ]
-    plan = lower(from_rows(collective, topology, rows))
+    plan = lower(from_rows(collective, topology, rows), reduce_by="get")
     direct = np.isin(plan.columns["op"], [Op.PUT, Op.GET_REDUCE])
     assert (plan.columns["dst_buffer"][direct] == Buffer.SCRATCH).all()
     assert_no_races(plan)
