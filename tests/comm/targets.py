@@ -147,6 +147,12 @@ def come_late(bootstrap, limit_s):
             comm.barrier()
 
 
+def disagree(bootstrap):
+    """Ranks call the same collective with different lengths."""
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        comm.all_reduce(np.ones(7 if comm.rank == 1 else 8, np.float32))
+
+
 def fail_in_block(bootstrap):
     """Rank 1 leaves the block with an error of its own while the others wait for it."""
     with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:

@@ -79,6 +79,11 @@ def test_a_rank_that_does_not_come_is_named():
     assert time.monotonic() - begin < LIMIT_S / 2
 
 
+def test_ranks_that_disagree_are_told():
+    with pytest.raises(DeviceError, match=r"ranks 0 and 1 disagree about the plan to prepare: .* of 8 .* of 7 "):
+        start("disagree", 3)
+
+
 def test_an_error_that_leaves_the_block_reaches_all():
     with pytest.raises(DeviceError, match="no more ideas"):
         start("fail_in_block")

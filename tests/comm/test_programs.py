@@ -1,0 +1,36 @@
+"""Programs that were started one by one and end without closing their communicators."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SIZE = 3
+
+
+def run(folder, how):
+    """Exit code, output and errors of every rank."""
+    command = [sys.executable, str(Path(__file__).with_name("program.py")), str(folder)]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(SIZE), how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(SIZE)
+    ]
+    try:
+        return [(rank.wait(100), *rank.communicate()) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+@pytest.mark.parametrize("how", ["well", "fail"])
+def test_the_end_of_a_program_is_the_end_of_its_communicator(tmp_path, how):
+    ended = run(tmp_path, how)
+    assert [printed for _, printed, _ in ended] == ["3\n"] * SIZE, ended
+    if how == "well":
+        assert [(code, errors) for code, _, errors in ended] == [(0, "")] * SIZE
+    else:
+        assert ended[0][0] == 1
+        assert "out of ideas" in ended[0][2]
