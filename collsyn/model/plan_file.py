@@ -129,3 +129,11 @@ def _check_instructions(fields: Fields, plan: Plan) -> None:
             fields.fail(f"instructions.{key}[{row}]", f"is {int(c[key][row])}: {what}")
     if (plan.scratch_chunk >= plan.collective.num_chunks).any():
         fields.fail("scratch_chunk", "names a chunk that is not there")
+    whole = plan.collective.units[np.maximum(plan.scratch_chunk, 0)] * plan.units_per_chunk_unit
+    ends = plan.scratch_first + plan.scratch_units
+    if ((plan.scratch_first < 0) | (plan.scratch_units < 0) | ((plan.scratch_chunk >= 0) & (ends > whole))).any():
+        fields.fail("scratch_units", "a segment is no part of its chunk")
+    if plan.topology is not None and len(plan.routes.data):
+        links = plan.routes.data
+        if links.min() < 0 or links.max() >= plan.topology.num_links:
+            fields.fail("routes", f"names link {int(links.max())}; expected 0 .. {plan.topology.num_links - 1}")
