@@ -7,10 +7,13 @@ import numpy.typing as npt
 
 from collsyn.errors import InputError
 from collsyn.model.dtypes import DTYPES
+from collsyn.runtime.native_loader import native_library
 
 Array = npt.NDArray[Any]
 
 _CPU = 1
+# Longer arrays are written past the caches: an ordinary store fetches the line that it overwrites.
+_PAST_CACHES = 1 << 21
 _CARRIERS = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}
 
 
@@ -86,9 +89,18 @@ def carrier(dtype: np.dtype[Any]) -> tuple[str, int]:
 
 def fill(staged: Array, array: Array) -> None:
     """Copy an array into registered memory of as many bytes."""
-    np.copyto(staged.view(array.dtype).reshape(array.shape), array)
+    _copy(staged.view(array.dtype).reshape(array.shape), array)
 
 
 def drain(array: Array, staged: Array) -> None:
     """Copy registered memory of as many bytes into an array."""
-    np.copyto(array, staged.view(array.dtype).reshape(array.shape))
+    _copy(array, staged.view(array.dtype).reshape(array.shape))
+
+
+def _copy(to: Array, source: Array) -> None:
+    if to.nbytes >= _PAST_CACHES and to.flags.c_contiguous and source.flags.c_contiguous:
+        library = native_library()
+        if library is not None:
+            library.collsyn_copy(to.ctypes.data, source.ctypes.data, to.nbytes, 1)
+            return
+    np.copyto(to, source)
