@@ -26,6 +26,9 @@ MAX_PLAN_RANKS = 64
 # A plan pipelines what its schedule moves whole, but no plan makes up for a schedule this many times slower.
 CONTENDING = 2.0
 
+# Simulated plans this close are equally good: what the simulator leaves out is more.
+ALIKE = 1.01
+
 INTERRUPTED = "interrupted"
 OUT_OF_TIME = "not begun within the time limit"
 
@@ -205,14 +208,18 @@ def _contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: contenders by their plans if all have one, then the others by their own finish."""
+    """Best first: contenders by their plans if all have one, then the others by their own finish.
+
+    Plans within ALIKE of the best one count as equal: among them the schedule decides.
+    """
     contenders = _contenders(candidates)
     by_plan = all(candidate.plan_s is not None for candidate in contenders)
+    alike_s = ALIKE * min((c.plan_s for c in contenders if c.plan_s is not None), default=0.0)
 
     def place(candidate: Candidate) -> tuple[bool, float, float]:
         if by_plan and candidate in contenders:
             assert candidate.plan_s is not None
-            return False, candidate.plan_s, candidate.finish_s
+            return False, max(candidate.plan_s, alike_s), candidate.finish_s
         return by_plan or candidate.schedule is None, candidate.finish_s, candidate.finish_s
 
     return sorted(candidates, key=place)
