@@ -128,6 +128,8 @@ def _rows(
     from collsyn.synth.table import METHODS
 
     candidates = {found.method: found for found in best(problem, options, methods, plans=False)}
+    if any(found.interrupted for found in candidates.values()):
+        raise KeyboardInterrupt
     order = list(METHODS) if methods is None else list(methods)
     bound = next((found.bound_s for found in candidates.values() if found.bound_s is not None), None)
     rows = [_document(problem, name, candidates[name], bound) for name in order]
@@ -190,4 +192,4 @@ def _show(problem: "Problem", rows: Sequence[dict[str, Any]]) -> None:
 def _cell(row: dict[str, Any]) -> str:
     if row["finish_us"] is None:
         return "-"
-    return f"{row['finish_us']:.4g}" + ("" if row["gap"] is None else f" ({100 * row['gap']:.1f}%)")
+    return f"{row['finish_us']:.4g}" + ("" if row["gap"] is None else f" ({100 * row['gap']:z.1f}%)")

@@ -77,7 +77,6 @@ def command(
     All methods that serve the problem are tried (--method auto) and the one whose simulated plan is
     quickest is kept. Ctrl-C keeps the best so far.
     """
-    from collsyn.portfolio.auto import INTERRUPTED as STOPPED
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
 
@@ -92,7 +91,7 @@ def command(
     documents, stopped = [], False
     for size_bytes in asked.size_bytes:
         candidates = _solved(replace(problem, size_bytes=size_bytes), options, method, with_plan)
-        stopped = any(candidate.refused == STOPPED for candidate in candidates)
+        stopped = any(candidate.interrupted for candidate in candidates)
         documents.append(_finished(candidates, output))
         if not as_json:
             _show(documents[-1], candidates)
@@ -164,7 +163,7 @@ def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
             candidate.method,
             None if candidate.schedule is None else candidate.finish_s * 1e6,
             None if candidate.plan_s is None else candidate.plan_s * 1e6,
-            None if candidate.gap is None else f"{100 * candidate.gap:.1f}%",
+            None if candidate.gap is None else f"{100 * candidate.gap:z.1f}%",
             None if candidate.schedule is None else candidate.schedule.collective.chunks_per_rank,
             candidate.refused or ("verified, kept" if candidate is candidates[0] else "verified"),
         )

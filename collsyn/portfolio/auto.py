@@ -38,7 +38,7 @@ class Candidate:
     """What became of one method: a verified schedule with its bounds, or the reason why there is none.
 
     `plan_s` is the finish of the simulated plan (None where it was not lowered); `synthesis_s` and `verify_s` are the
-    seconds that were spent.
+    seconds that were spent; `interrupted` says that an interruption from the keyboard came in between.
     """
 
     method: str
@@ -47,6 +47,7 @@ class Candidate:
     plan_s: float | None = None
     synthesis_s: float = 0.0
     verify_s: float = 0.0
+    interrupted: bool = False
 
     @property
     def finish_s(self) -> float:
@@ -95,7 +96,7 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate:
     first = candidates[0]
     if first.schedule is not None:
         return first
-    if any(candidate.refused == INTERRUPTED for candidate in candidates):
+    if any(candidate.interrupted for candidate in candidates):
         raise KeyboardInterrupt
     if len(candidates) == 1:
         raise InputError(f"method {first.method}: {first.refused}")
@@ -128,14 +129,17 @@ class _Run:
         while pending:
             self._report(found)
             name = pending.pop(0 if self.left_s() > self.limit_s * (1 - EARLY) else -1)
-            if self.interrupted or (found and self.left_s() <= 0):
-                found.append(Candidate(name, refused=INTERRUPTED if self.interrupted else OUT_OF_TIME))
+            if self.interrupted:
+                found.append(Candidate(name, refused=INTERRUPTED, interrupted=True))
+                continue
+            if found and self.left_s() <= 0:
+                found.append(Candidate(name, refused=OUT_OF_TIME))
                 continue
             try:
                 found.append(self._candidate(name))
             except KeyboardInterrupt:
                 self.interrupted = True
-                found.append(Candidate(name, refused=INTERRUPTED))
+                found.append(Candidate(name, refused=INTERRUPTED, interrupted=True))
         return sorted(found, key=lambda candidate: self.names.index(candidate.method))
 
     def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
@@ -150,6 +154,7 @@ class _Run:
                     lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
                 except KeyboardInterrupt:
                     self.interrupted = True
+                    lowered = replace(candidate, interrupted=True)
                 except CollsynError:
                     pass  # a schedule that cannot be lowered is ranked by its finish, like all others then
             result.append(lowered)

@@ -132,6 +132,7 @@ def test_an_interruption_while_plans_are_made_keeps_all_schedules(problem: Probl
     found = best(problem, Options(), ["paths", "direct"])
     assert [each.method for each in found] == ["direct", "paths"]
     assert all(each.plan_s is None for each in found)
+    assert [each.interrupted for each in found] == [True, False]
 
 
 def test_no_method_is_begun_after_the_time_limit(problem: Problem, add_method, monkeypatch) -> None:
