@@ -20,10 +20,19 @@ SHOWN_BENT = 5
 
 @click.command(
     "profile",
-    epilog=examples("collsyn profile --ranks 4 --quick", "collsyn profile --ranks 8 -o box.yaml --name box"),
+    epilog=examples(
+        "collsyn profile --ranks 4 --quick",
+        "collsyn profile --ranks 8 -o box.yaml --name box",
+        "collsyn profile --emulate dgx1 -o dgx1.yaml",
+    ),
 )
 @rank_options
 @click.option("--quick", is_flag=True, help="Fewer sizes and repeats.")
+@click.option(
+    "--emulate",
+    metavar="TOPO",
+    help="Measure TOPO, whose links are emulated, in place of this machine; takes minutes.",
+)
 @output_option("Profile to write; any command takes it as a topology.", default=DEFAULT_FILE)
 @click.option("--name", default=None, metavar="NAME", help="Name of the machine in the file.  [default: host]")
 @seed_option()
@@ -34,6 +43,7 @@ def command(
     launcher: str | None,
     mpirun: str | None,
     quick: bool,
+    emulate: str | None,
     output: str,
     name: str | None,
     seed: int,
@@ -49,19 +59,24 @@ def command(
 
     from collsyn.errors import InputError
     from collsyn.model.profile import profile_document, write_profile
-    from collsyn.profiling.host import QUICK, THOROUGH, profile_host
+    from collsyn.profiling.host import EMULATED, QUICK, THOROUGH, profile_host
+    from collsyn.topology.resolve import load_topology
 
     chosen_backend(backend)
     how = chosen_launcher(launcher, mpirun)
-    num_ranks = ranks or world_size(how) or DEFAULT_RANKS
+    machine = load_topology(emulate) if emulate else None
+    if machine is not None and ranks not in (None, machine.num_ranks):
+        raise InputError(f"ranks: is {ranks}; topology {machine.name} has {machine.num_ranks}")
+    num_ranks = ranks or world_size(how) or (machine.num_ranks if machine else DEFAULT_RANKS)
     if num_ranks < 2:
         raise InputError("ranks: is 1; expected at least 2, for there is a link between two")
     speaks = is_speaker(how)
     if speaks and Path(output).is_dir():
         raise InputError(f"{output}: cannot be written: is a directory")
     with progress(f"measuring {num_ranks * (num_ranks - 1)} pairs of ranks", 1.0) as update:
-        effort = QUICK if quick else THOROUGH
-        profile = profile_host(num_ranks, effort, how, seed, name or "host", on_progress=update)
+        effort = EMULATED if machine else QUICK if quick else THOROUGH
+        name = name or (f"{machine.name} emulated" if machine else "host")
+        profile = profile_host(num_ranks, effort, how, seed, name, on_progress=update, emulate=machine)
     if not speaks:
         return
     write_profile(profile, output)

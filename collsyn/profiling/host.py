@@ -10,11 +10,15 @@ import numpy as np
 
 from collsyn import __version__
 from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile
+from collsyn.model.topology import Topology
+from collsyn.model.topology_file import topology_document
 from collsyn.profiling.fit import fit_line, fit_overhead
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
+from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.launch import launch
 from collsyn.runtime.native_loader import native_library
+from collsyn.topology.hops import hops
 
 # With more pairs each is measured less often, so that the whole takes minutes at most.
 _MOST_STEPS = 20_000
@@ -44,6 +48,13 @@ QUICK = Effort(
     reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
     repeats=11,
 )
+# What an emulated machine takes is known to be a line, and everything on it takes long.
+EMULATED = Effort(
+    sizes=(1, 64 << 10, 1 << 20), load_sizes=(1, 16 << 10, 64 << 10), reduce_sizes=(64 << 10, 1 << 20), repeats=3
+)
+_EMULATED_LIMIT_S = 3600.0
+# Real time of the shortest latency and of the largest message over the widest hop, on an emulated machine.
+_LATENCY_S, _MESSAGE_S = 1.5e-3, 50e-3
 
 
 def profile_host(
@@ -53,14 +64,16 @@ def profile_host(
     seed: int = 0,
     name: str = "host",
     on_progress: Callable[[float], None] | None = None,
+    emulate: Topology | None = None,
 ) -> Profile:
     """Start `num_ranks` ranks on this machine and measure every ordered pair of them.
 
-    `on_progress` is called with the share that is done, 0 .. 1. Raises DeviceError where ranks cannot run, and
-    VerificationError where bytes arrive changed. Takes some seconds for 4 ranks, growing with the square of the ranks.
+    With `emulate` they run at the pace of that machine, and the profile is one of it. `on_progress` is called with the
+    share that is done, 0 .. 1. Raises DeviceError where ranks cannot run, and VerificationError where bytes arrive
+    changed. Takes some seconds for 4 ranks, growing with the square of the ranks; minutes where a machine is emulated.
     """
     steps = num_ranks * (num_ranks - 1) * (len(effort.sizes) + 1)
-    repeats = max(_FEWEST_REPEATS, min(effort.repeats, _MOST_STEPS // max(steps, 1)))
+    repeats = max(min(_FEWEST_REPEATS, effort.repeats), min(effort.repeats, _MOST_STEPS // max(steps, 1)))
     arguments = {
         "sizes": list(effort.sizes),
         "load_sizes": list(effort.load_sizes),
@@ -73,14 +86,30 @@ def profile_host(
         if on_progress is not None:
             on_progress(float(share))
 
-    found = launch("collsyn.profiling.measure:measure", arguments, num_ranks, launcher, LIMIT_S, hear)
+    emulation = None if emulate is None else Emulation(emulate, _factor(emulate, effort))
+    limit_s = LIMIT_S if emulation is None else _EMULATED_LIMIT_S
+    asked = {**arguments, "emulate": None if emulation is None else _document(emulation)}
+    found = launch("collsyn.profiling.measure:measure", asked, num_ranks, launcher, limit_s, hear)
     method = {
         "tool": f"collsyn {__version__}",
         "timed": "put and flag, answered by a flag",
         "executor": "compiled" if native_library() is not None else "numpy",
         **arguments,
+        **({} if emulation is None else {"emulated": str(emulation)}),
     }
     return fit_profile(found, num_ranks, name, seed, method, machine_facts())
+
+
+def _factor(topology: Topology, effort: Effort) -> float:
+    """How much slower a machine is to be emulated, so that noise of this one is small against the shortest message."""
+    ways = hops(topology)
+    largest_s = max(effort.sizes) * ways.beta_s_per_byte.min(initial=np.inf)
+    latencies = ways.alpha_s[ways.alpha_s > 0]
+    return float(max(_MESSAGE_S / largest_s, _LATENCY_S / latencies.min() if len(latencies) else 0.0))
+
+
+def _document(emulation: Emulation) -> dict[str, Any]:
+    return {"topology": topology_document(emulation.topology), "factor": emulation.factor}
 
 
 def fit_profile(

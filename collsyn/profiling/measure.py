@@ -12,9 +12,12 @@ import numpy as np
 
 from collsyn.errors import VerificationError
 from collsyn.model.bind import bind
+from collsyn.model.fields import Fields
 from collsyn.model.plan import Plan
+from collsyn.model.topology_file import topology_from_fields
 from collsyn.profiling.plans import all_at_once, flag_ping_pong, local_reduce, ping_pong, stream
 from collsyn.runtime.bootstrap import Bootstrap
+from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.host import HostContext, PreparedPlan
 from collsyn.runtime.worker import report
 
@@ -86,22 +89,27 @@ def measure(
     reduce_sizes: list[int],
     repeats: int,
     seed: int,
+    emulate: dict[str, Any] | None = None,
 ) -> list[list[Any]]:
     """Seconds of one message, one way, as this rank saw them: [kind, src, dst, bytes, times] (for `load` of one round,
     for `reduce` of one pass).
 
     The first rank of a pair and, where all take part, every rank returns its times, one a repeat and in the same order.
     Raises VerificationError where bytes arrive changed. The order of tasks and of their repeats is shuffled with
-    `seed`, alike on all ranks.
+    `seed`, alike on all ranks. `emulate`, {topology: a document, factor}, is a machine to measure in place of this one;
+    times are then those of it.
     """
     rng = np.random.default_rng(seed)
     everything = tasks(bootstrap.size, sizes, load_sizes, reduce_sizes)
     order = [everything[i] for i in rng.permutation(len(everything))]
     times: dict[Task, list[float]] = {task: [] for task in order}
+    emulation = None
+    if emulate is not None:
+        emulation = Emulation(topology_from_fields(Fields(emulate["topology"], "emulate")), emulate["factor"])
     with HostContext(bootstrap) as context:
         progress = _Progress(len(order) * (repeats + 1), context.rank)
         for wave in waves(order, context.size):
-            _measure_wave(context, wave, repeats, rng, times, progress)
+            _measure_wave(context, wave, repeats, rng, times, progress, emulation)
     mine = [task for task in order if task.src in (-1, bootstrap.rank)]
     return [[task.kind, task.src, task.dst, task.size_bytes, times[task]] for task in mine]
 
@@ -113,8 +121,9 @@ def _measure_wave(
     rng: np.random.Generator,
     times: Mapping[Task, list[float]],
     progress: "_Progress",
+    emulation: Emulation | None,
 ) -> None:
-    prepared = {task: _Prepared(context, task) for task in wave}
+    prepared = {task: _Prepared(context, task, emulation) for task in wave}
     for task in wave:
         prepared[task].verify()
         progress.step()
@@ -133,19 +142,19 @@ def _measure_wave(
 class _Prepared:
     """A task's plan, one that wakes its ranks up just before, and for a pair one that times bare flags."""
 
-    def __init__(self, context: HostContext, task: Task) -> None:
-        self.context, self.task = context, task
+    def __init__(self, context: HostContext, task: Task, emulation: Emulation | None) -> None:
+        self.context, self.task, self._emulation = context, task, emulation
         n, pair = context.size, (task.src, task.dst)
         if task.kind == REDUCE:
             bound = bind(local_reduce(n), task.size_bytes // _REDUCE_BYTES, _REDUCE_BYTES)
-            self._plan = context.prepare(bound, _REDUCE_TYPE, "sum")
+            self._plan = context.prepare(bound, _REDUCE_TYPE, "sum", emulation=emulation)
         else:
             self._plan = self._prepare(_plan_of(task, n), task.size_bytes * (n if task.kind == LOAD else 1))
         self._wake = self._prepare(all_at_once(n, 1) if task.src < 0 else flag_ping_pong(n, *pair, 2), n)
         self._flags = self._prepare(flag_ping_pong(n, *pair, _FLAG_ROUNDS), n) if task.kind == MESSAGE else None
 
     def _prepare(self, plan: Plan, elements: int) -> PreparedPlan:
-        return self.context.prepare(bind(plan, elements, 1), "uint8", "sum")
+        return self.context.prepare(bind(plan, elements, 1), "uint8", "sum", emulation=self._emulation)
 
     def verify(self) -> None:
         """Run once with data, which also warms caches up; raises VerificationError."""
@@ -184,7 +193,7 @@ class _Prepared:
         answer_s = _seconds(self._flags) / _FLAG_ROUNDS / 2 if self._flags else 0.0
         round_s = _seconds(self._plan) / (1 if self.task.kind == REDUCE else self.task.rounds)
         # Noise may make an answer seem longer than what it was part of.
-        return max(round_s - answer_s, round_s / 4)
+        return max(round_s - answer_s, round_s / 4) / (self._emulation.factor if self._emulation else 1.0)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -1,0 +1,48 @@
+"""Profiles of emulated machines."""
+
+import pytest
+
+from collsyn.model.profile import read_profile
+from collsyn.profiling import host
+from collsyn.runtime.native_loader import native_library
+from collsyn.topology.resolve import load_topology
+
+needs_compiler = pytest.mark.skipif(native_library() is None, reason="needs a C compiler")
+
+
+@needs_compiler
+def test_the_profile_says_what_was_emulated(run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "EMULATED", host.Effort((1, 65536), (1, 65536), (4096, 65536), 1))
+    monkeypatch.setattr(host, "_MESSAGE_S", 1e-3)
+    monkeypatch.setattr(host, "_LATENCY_S", 1e-4)
+    file = tmp_path / "two.yaml"
+    result = run_cli("profile", "--emulate", "full:2", "-o", file)
+    assert result.code == 0, result.stderr
+    profile = read_profile(file)
+    assert (profile.name, profile.num_ranks, len(profile.links)) == ("full:2 emulated", 2, 2)
+    assert profile.method["emulated"].startswith("emulating full:2 with 2 links")
+
+
+def test_as_many_ranks_as_the_machine_has(run_cli):
+    result = run_cli("profile", "--emulate", "full:3", "--ranks", 4)
+    assert result.code == 2
+    assert "ranks: is 4; topology full:3 has 3" in result.stderr
+
+
+def test_the_shortest_latency_and_the_largest_message_are_long_against_noise():
+    effort = host.Effort((1, 10**6), (1,), (1,), 1)
+    # The preset has 0.5 us and 50 GB/s: 1 MB takes 20 us, of which 50 ms are made.
+    assert host._factor(load_topology("full:3"), effort) == pytest.approx(3000)
+    assert host._factor(load_topology("full:3"), host.Effort((10**9,), (1,), (1,), 1)) == pytest.approx(3000)
+    assert host._factor(load_topology("full:3"), host.Effort((10**5,), (1,), (1,), 1)) == pytest.approx(25000)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_profile_is_that_of_the_machine(tmp_path):
+    machine = load_topology("switch:3")
+    profile = host.profile_host(3, host.EMULATED, "fork", emulate=machine)
+    alpha_s, beta = 2 * machine.alpha_s[0], machine.beta_s_per_byte[0]
+    for link in profile.links:
+        assert link.alpha_s.value == pytest.approx(alpha_s, rel=0.1)
+        assert link.beta_s_per_byte.value == pytest.approx(beta, rel=0.1)
