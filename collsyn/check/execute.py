@@ -11,7 +11,7 @@ from collsyn.check.interleave import interleaving, owners, place
 from collsyn.check.reference import reference
 from collsyn.errors import InputError, VerificationError
 from collsyn.model.arrays import I64, Bools
-from collsyn.model.bind import BoundPlan, divisions
+from collsyn.model.bind import BoundPlan, divisions, layout
 from collsyn.model.dtypes import divide, dtype_of, reducer
 from collsyn.model.plan import MOVES, READS_PEER, Buffer, Op
 
@@ -41,8 +41,9 @@ def execute(
 def run(bound: BoundPlan, dtype_name: str, op_name: str, inputs: Sequence[Array], seed: int | None = None) -> Execution:
     """Run a bound plan on stored elements (see dtypes), one input array a rank, which stays as it is.
 
-    `seed` chooses the order of the channels (see `interleaving`). Buffers begin as garbage where no input is. Raises
-    VerificationError for a deadlock or a range outside its buffer, InputError for inputs that do not fit the plan.
+    `seed` chooses the order of the channels (see `interleaving`). Buffers begin as garbage where no input is, and as 0
+    where a custom collective leaves holes in an output. Raises VerificationError for a deadlock or a range outside its
+    buffer, InputError for inputs that do not fit the plan.
     O(instructions log channels + bytes moved).
     """
     dtype = dtype_of(dtype_name)
@@ -107,8 +108,9 @@ def _refuse(bound: BoundPlan, bad: Bools, what: str) -> None:
 
 
 def _buffers(bound: BoundPlan, storage: np.dtype[Any], inputs: Sequence[Array]) -> list[list[Array]]:
-    """Input, output and scratch of every rank, inputs filled in, all else garbage."""
+    """Input, output and scratch of every rank, inputs filled in, all else garbage, but 0 where no chunk will be."""
     num_ranks = bound.plan.num_ranks
+    places = layout(bound.plan.collective, bound.num_elements)
     if len(inputs) != num_ranks:
         raise InputError(f"inputs: are {len(inputs)}; expected one for each of {num_ranks} ranks")
     buffers = []
@@ -126,6 +128,11 @@ def _buffers(bound: BoundPlan, storage: np.dtype[Any], inputs: Sequence[Array]) 
             parts[inner] = whole[offset : offset + sizes[inner]]
             parts[outer] = whole[: sizes[outer]]
         parts[Buffer.INPUT][...] = given
+        chunks, first, size = places.output[rank]
+        if places.lengths[chunks].sum() < size:
+            ends = [0, *(first + places.lengths[chunks]).tolist()]
+            for end, begin in zip(ends, [*first.tolist(), size], strict=True):
+                parts[Buffer.OUTPUT][end:begin] = 0
         buffers.append(parts)
     return buffers
 

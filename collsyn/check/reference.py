@@ -24,8 +24,8 @@ def reference(
 ) -> list[Array]:
     """Outputs of all ranks for the given inputs (stored elements), contributors reduced in the order of their ranks.
 
-    `num_elements` is the user's size, which only custom collectives need. Ranks that get nothing have an empty output.
-    O(ranks x bytes).
+    `num_elements` is the user's size, which only custom collectives need. Ranks that get nothing have an empty output,
+    and what no chunk covers is 0. O(ranks x bytes).
     """
     outputs = [np.empty(0, dtype=dtype_of(dtype_name).storage) for _ in range(collective.num_ranks)]
     if collective.kind == "custom":
