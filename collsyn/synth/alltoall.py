@@ -1,25 +1,26 @@
 """Pieces that each go to one receiver (alltoall, scatter, sendrecv): balanced paths, and list scheduling along them."""
 
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.bounds.bound import fluid_bound
 from collsyn.model.arrays import F64, I32, I64
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import Schedule
 from collsyn.synth import alltoall_kernels as kernels
 from collsyn.synth.event_kernels import Machine
-from collsyn.synth.greedy_ladder import CLOSE_ENOUGH, PATIENCE, rising
+from collsyn.synth.greedy_effort import Effort
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.timing import in_order
 
 # One pass: this much work (some seconds; a unit is a leg looked at), and no more legs than this in one schedule.
 WORK, MOST_LEGS = 12_000_000, 150_000
+
+# A search for a path costs about as much as this many legs; most choices of paths for the best chunk counts.
+WORK_PER_SEARCH, MOST_TURNS = 8, 200
 
 # Powers of the load that a link's price rises with, one a pass over all pieces; only the last where pieces are many.
 POWERS = (4.0, 4.0, 8.0, 8.0, 16.0, 16.0)
@@ -81,43 +82,29 @@ def along_paths(problem: Problem, options: Options, model: MachineModel) -> Sche
 class _Search:
     def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
         self.problem, self.options, self.model = problem, options, model
-        self.work = 0.0
-        self.serial = 0
         self.best: Sent | None = None
-        self._until_s = None if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-        self._bound_s = fluid_bound(problem.collective(1), problem.topology, problem.size_bytes).time_s
+        self._effort = Effort(problem, options, WORK)
         machine = model.machine(False, 0.0, 1.0)
         users = np.diff(machine.link_ptr)[machine.route_links]
         self._work_per_leg = 1.0 + float(users.mean() if len(users) else 0.0) / 2
         self._longest = 2 * model.diameter + 2
 
     def solve(self) -> Schedule:
-        in_vain = 0
-        chunk_counts = []
-        for chunks in self._ladder():
-            if self.best is not None and (self._over(0.6) or in_vain == PATIENCE):
+        chunk, _, _, num_bytes = self._pieces(self.problem.collective(1))
+        tried: list[int] = []
+        for chunks in self._effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(len(chunk), 1)):
+            if self._effort.over(0.6):
                 break
-            before = self.best
-            chunk_counts.append(chunks)
+            tried.append(chunks)
             self._try_all(chunks)
-            in_vain = in_vain + 1 if self.best is before else 0
         assert self.best is not None
-        # Other paths for the counts around the best, as long as there is work left.
-        while not self._over(1.0) and self.serial < 200:
-            nearest = sorted(chunk_counts, key=lambda count: abs(np.log(count / self.best.setting.chunks)))  # type: ignore[union-attr]
-            for chunks in nearest[:2]:
-                if not self._over(1.0):
-                    self._try_all(chunks)
+        # Other paths for the best counts, as long as there is work left.
+        for turn in count() if self._effort.timed else range(MOST_TURNS):
+            hopeful = [n for n in (self.best.setting.chunks, *tried[-2:]) if self._effort.can_gain(n)]
+            if not hopeful:
+                break
+            self._try_all(hopeful[turn % len(hopeful)])
         return self._schedule(self.best)
-
-    def _ladder(self) -> Iterator[int]:
-        fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
-        if fixed is not None:
-            return iter([fixed])
-        unit = self._pieces(self.problem.collective(1))
-        legs = max(len(unit[0]), 1)
-        largest = float(unit[3].max(initial=0.0))
-        return rising(self.problem, largest, MOST_LEGS // legs)
 
     def _try_all(self, chunks: int) -> None:
         """Choose paths for a chunk count, and send along them under several settings."""
@@ -127,7 +114,7 @@ class _Search:
             settings += [replace(setting, overheads=50.0) for setting in settings]
         for setting in settings:
             self._send(paths, setting)
-            if self.best is not None and self._over(1.0):
+            if self._effort.over():
                 return
 
     def _pieces(self, collective: Collective) -> tuple[I64, I64, I64, F64]:
@@ -149,7 +136,6 @@ class _Search:
     def _paths(self, chunks: int) -> Paths:
         collective = self.problem.collective(chunks)
         chunk, source, target, num_bytes = self._pieces(collective)
-        self.serial += 1
         passes = max(1, min(len(POWERS), PIECES_FOR_ALL_PASSES * len(POWERS) // max(len(chunk), 1)))
         longest = self._longest
         hops, lengths = np.zeros((len(chunk), longest), np.int32), np.zeros(len(chunk), np.int64)
@@ -160,12 +146,12 @@ class _Search:
             target,
             num_bytes,
             np.array(POWERS[-passes:]),
-            (self.options.seed << 20) + self.serial,
+            self._effort.seed(),
             hops,
             lengths,
         )
         legs = hops[np.arange(longest) < lengths[:, None]].astype(np.int64)
-        self.work += passes * (len(legs) + len(chunk)) * 8
+        self._effort.spend(passes * (len(legs) + len(chunk)) * WORK_PER_SEARCH)
         return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
 
     def _send(self, paths: Paths, setting: Setting) -> None:
@@ -175,7 +161,7 @@ class _Search:
         shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
         to_go_s = _to_go(machine, paths)
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
-        random = np.random.default_rng([self.options.seed, self.serial])
+        random = np.random.default_rng(self._effort.seed())
         favour = np.zeros(len(paths.chunk))
         for number in range(TRIES):
             # In the first try ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
@@ -184,25 +170,14 @@ class _Search:
             start_s, message, arrival_s = kernels.send(
                 machine, paths.ptr, paths.hops, paths.num_bytes, priority, 1e-7 * shortest_s
             )
-            self.work += len(paths.hops) * self._work_per_leg
+            self._effort.spend(len(paths.hops) * self._work_per_leg)
             finish_s = float(arrival_s.max(initial=0.0))
             if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
                 self.best = Sent(finish_s, setting, paths, start_s, message)
-                if self.options.progress is not None:
-                    self.options.progress(min(1.0, self.work / WORK), f"{finish_s * 1e6:.1f} us")
-            if self._over(1.0):
+                self._effort.improved(finish_s)
+            if self._effort.over():
                 return
             favour[arrival_s > LATE * finish_s] += STEP * finish_s
-
-    def _over(self, share: float) -> bool:
-        """Whether that share of the work is used up, or nothing is left to gain."""
-        assert self.best is not None
-        if self.best.finish_s <= self._bound_s * CLOSE_ENOUGH or not len(self.best.start_s):
-            return True
-        if self._until_s is None:
-            return self.work >= share * WORK
-        assert self.options.time_limit_s is not None
-        return self._until_s - time.monotonic() <= (1 - share) * self.options.time_limit_s
 
     def _schedule(self, sent: Sent) -> Schedule:
         order = np.lexsort((sent.message, sent.start_s))

@@ -1,32 +1,34 @@
 """Search around the greedy matching: chunk counts, rules and seeds, then repair of what made the best runs late."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
-from collsyn.bounds.bound import fluid_bound
 from collsyn.model.arrays import F64
 from collsyn.model.collective import Collective
 from collsyn.synth import greedy_kernels as kernels
-from collsyn.synth.greedy_ladder import CLOSE_ENOUGH, PATIENCE, rising
+from collsyn.synth.greedy_effort import Effort
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.greedy_relays import with_relays
 from collsyn.synth.problem import Options, Problem
 
-# One pass: this many looks at candidates (some seconds), and no run that would bring more chunks than this.
-LOOKS, MOST_DELIVERIES = 100_000_000, 200_000
+# One pass: this many looks at candidates (some seconds), or those of LEAST_RUNS runs;
+# no run brings more chunks to ranks than MOST_DELIVERIES.
+LOOKS, LEAST_RUNS, MOST_DELIVERIES = 100_000_000, 5, 600_000
+
+# A hop looks at so many candidates, and at twice as many as a rank holds at the start where that is more.
+LEAST_WINDOW = 64
 
 # This many of the best chunk counts are refined.
 REFINED = 3
 
-# Runs of a setting with different seeds, where they take little of the work.
-SEEDS = 8
+# Runs of a setting with different seeds, as long as they take few looks.
+SEEDS, LOOKS_FOR_SEEDS = 8, 200_000
 
 # Repair: bias of a late delivery in copies, what is left of a bias after a run, runs before the aim is changed, and
-# aims as the share of the way from the bound to the best finish (None: no limit).
+# aims as the share of the way from the chunk bound to the best finish (None: no limit).
 STEP, DECAY, RUNS_PER_AIM = 4.0, 0.9, 12
 AIMS, MOST_TURNS = (None, 0.5, 0.8, 0.95, 0.25), 40
 
@@ -63,41 +65,27 @@ class Search:
     """One search for a schedule that spreads the chunks of a problem."""
 
     def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
-        self.problem, self.options, self.model = problem, options, model
-        self.looks = 0
-        self.serial = 0
+        self.problem, self.model = problem, model
         self.best: Run | None = None
+        self._effort = Effort(problem, options, LOOKS)
         self._tasks: dict[int, tuple[Collective, kernels.Task]] = {}
-        self._until_s = None if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-        self._bound_s = fluid_bound(problem.collective(1), problem.topology, problem.size_bytes).time_s
 
     def solve(self) -> Run:
         """The best run found; raises Infeasible where a receiver cannot be reached."""
+        collective, task = self._task(1)
+        largest_bytes = float(collective.chunk_bytes(self.problem.size_bytes).max())
         best_of: dict[int, Run] = {}
-        in_vain = 0
-        for chunks in self._ladder():
-            if self.best is not None and (self._over(0.5) or in_vain == PATIENCE):
+        for chunks in self._effort.chunk_counts(largest_bytes, MOST_DELIVERIES // max(int(task.want.sum()), 1)):
+            if self._effort.over(0.5):
                 break
-            before = self.best
             for setting in self._first_settings(chunks):
                 for run in self._seeds(setting):
                     if run.beats(best_of.get(chunks)):
                         best_of[chunks] = run
-            in_vain = in_vain + 1 if self.best is before else 0
-        assert self.best is not None
         ranked = sorted(best_of.values(), key=lambda run: run.finish_s)[:REFINED]
-        refined = [self._varied(run) for run in ranked]
-        self._repair(refined)
+        self._repair([self._varied(run) for run in ranked])
+        assert self.best is not None
         return self.best
-
-    def _ladder(self) -> Iterator[int]:
-        """Chunk counts to try."""
-        fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
-        if fixed is not None:
-            return iter([fixed])
-        collective, task = self._task(1)
-        largest_bytes = float(collective.chunk_bytes(self.problem.size_bytes).max())
-        return rising(self.problem, largest_bytes, MOST_DELIVERIES // max(int(task.want.sum()), 1))
 
     def _first_settings(self, chunks: int) -> list[Setting]:
         """Two settings to compare chunk counts by."""
@@ -108,16 +96,19 @@ class Search:
 
     def _seeds(self, setting: Setting) -> Iterator[Run]:
         """Runs that differ in their seed, more of them where they are cheap."""
-        start = self.looks
+        looks = 0
         for _ in range(SEEDS):
-            run = self._run(setting)
-            assert run is not None
+            run, taken = self._run(setting)
+            assert run is not None, "what the bound found reachable was not reached"
             yield run
-            if self.looks - start > LOOKS // 500 or self._over(0.5):
+            looks += taken
+            if looks > LOOKS_FOR_SEEDS or self._effort.over(0.5):
                 break
 
     def _varied(self, run: Run) -> Run:
         """The best of a run's setting with one rule after the other changed."""
+        if not self._effort.can_gain(run.setting.chunks):
+            return run
         changes: list[dict[str, float | bool]] = []
         if self.model.has_fitted:
             changes.append({"fitted": True})
@@ -127,7 +118,7 @@ class Search:
             changes += [{"slack": 0.0}, {"by_precedence": False}]
         changes += [{"near": value} for value in (0.0, 1.0, 4.0) if value != run.setting.near]
         for change in changes:
-            if self._over(0.7):
+            if self._effort.over(0.7):
                 break
             for other in self._seeds(replace(run.setting, **change)):  # type: ignore[arg-type]
                 if other.beats(run):
@@ -136,59 +127,48 @@ class Search:
 
     def _repair(self, runs: list[Run]) -> None:
         """Rerun settings with a bias towards what was late, each time with another aim, until the work is used up."""
-        for turn in count():
-            for run in runs:
-                _, task = self._task(run.setting.chunks)
-                bias = np.zeros(task.have.shape)
+        for turn in count() if self._effort.timed else range(MOST_TURNS):
+            aim = AIMS[turn % len(AIMS)]
+            hopeful = [run.setting for run in runs if self._effort.can_gain(run.setting.chunks)]
+            if not hopeful:
+                return
+            for setting in hopeful:
+                bias = np.zeros(self._task(setting.chunks)[1].have.shape)
                 for _ in range(RUNS_PER_AIM):
-                    if self._over(1.0) or (self._until_s is None and turn == MOST_TURNS):
-                        return
-                    self._run(run.setting, self._limit_s(AIMS[turn % len(AIMS)]), bias)
+                    if self._effort.can_gain(setting.chunks):
+                        self._run(setting, self._limit_s(setting.chunks, aim), bias)
 
-    def _limit_s(self, aim: float | None) -> float:
+    def _limit_s(self, chunks: int, aim: float | None) -> float:
         assert self.best is not None
-        return np.inf if aim is None else self._bound_s + aim * (self.best.finish_s - self._bound_s)
+        bound_s = self._effort.chunk_bound_s(chunks)
+        return np.inf if aim is None else bound_s + aim * (self.best.finish_s - bound_s)
 
-    def _over(self, share: float) -> bool:
-        """Whether that share of the work is used up, or nothing is left to gain."""
-        assert self.best is not None
-        if self.best.finish_s <= self._bound_s * CLOSE_ENOUGH or not len(self.best.log.hop):
-            return True
-        if self._until_s is None:
-            return self.looks >= share * LOOKS
-        left_s = self._until_s - time.monotonic()
-        assert self.options.time_limit_s is not None
-        return left_s <= (1 - share) * self.options.time_limit_s
-
-    def _run(self, setting: Setting, limit_s: float = np.inf, bias: F64 | None = None) -> Run | None:
-        """One run; None if it missed the limit. With a bias, what was late is blamed in it."""
+    def _run(self, setting: Setting, limit_s: float = np.inf, bias: F64 | None = None) -> tuple[Run | None, int]:
+        """One run (None if it missed the limit) and the looks it took. With a bias, what was late is blamed in it."""
         collective, task = self._task(setting.chunks)
         machine = self.model.machine(setting.fitted, setting.overheads, float(task.chunk_bytes.mean()))
         shortest_s = float(task.chunk_bytes.min() / machine.rate.max(initial=1.0))
-        self.serial += 1
         rules = kernels.Rules(
-            window=1 << 30,
+            window=max(LEAST_WINDOW, 2 * int(task.have.sum(axis=1).max())),
             near=setting.near,
             slack=setting.slack,
             limit_s=limit_s,
             by_precedence=setting.by_precedence,
             same_s=1e-7 * shortest_s,
-            seed=(self.options.seed << 20) + self.serial,
+            seed=self._effort.seed(),
         )
         given = np.zeros((0, 0)) if bias is None else bias
         left, finish_s, log, looks = kernels.match(machine, task, rules, given)
-        self.looks += int(looks)
+        self._effort.spend(looks, at_least=0.0 if self.best is not None else LEAST_RUNS * looks)
         if bias is not None:
             kernels.blame(machine, task, log, left, finish_s, bias, STEP, DECAY)
         if left:
-            assert np.isfinite(limit_s), "what the bound found reachable was not reached"
-            return None
+            return None, int(looks)
         run = Run(float(finish_s), setting, collective, log)
         if run.beats(self.best):
             self.best = run
-            if self.options.progress is not None:
-                self.options.progress(min(1.0, self.looks / LOOKS), f"{run.finish_s * 1e6:.1f} us")
-        return run
+            self._effort.improved(run.finish_s)
+        return run, int(looks)
 
     def _task(self, chunks: int) -> tuple[Collective, kernels.Task]:
         if chunks not in self._tasks:
