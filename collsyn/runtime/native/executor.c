@@ -17,9 +17,10 @@ static int any_raised(const void *waiting, uint64_t base) {
     return 0;
 }
 
-/* Runs a channel as far as it goes; the instruction it then stands at. */
+/* Runs a channel to its next wait, or to its second move or reduction; the instruction it then stands at. Channels that
+ * take turns in this way work on the same piece one after the other, while it is in the cache. */
 static int64_t advance(const job *j, int64_t at, int64_t end, uint64_t base) {
-    for (; at < end; at++) {
+    for (int worked = 0; at < end; at++) {
         const instruction *i = &j->instructions[at];
         switch (i->kind) {
         case SIGNAL:
@@ -30,6 +31,7 @@ static int64_t advance(const job *j, int64_t at, int64_t end, uint64_t base) {
             if (!raised(i, base)) return at;
             break;
         default:
+            if (worked++) return at;
             work(j, i);
         }
     }
