@@ -45,7 +45,7 @@ def test_the_file_that_it_names_is_right(run_cli, tmp_path: Path) -> None:
 
 
 def test_same_command_same_bytes(run_cli, tmp_path: Path) -> None:
-    arguments = ("synthesize", "--collective", "allreduce", "--topology", "dgx1", "--size", "1M", "--seed", 3)
+    arguments = ("synthesize", "--collective", "allreduce", "--topology", "mesh:3x2", "--size", "4K", "--seed", 3)
     texts = []
     for name in ("a.json", "b.json"):
         assert run_cli(*arguments, "-o", tmp_path / name).code == 0
