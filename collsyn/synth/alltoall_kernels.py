@@ -130,6 +130,8 @@ def route(
     must have room for the fewest hops between any ranks. O(passes x pieces x hops log).
     """
     num_ranks, num_links, num_hops = len(machine.out_ptr) - 1, len(machine.bandwidth), len(machine.src)
+    if num_links == 0:
+        return 0.0
     random = generator(seed)
     load_s, price, free = np.zeros(num_links), np.zeros(num_links), np.zeros(num_links)
     cost, came_by = np.zeros(num_ranks), np.zeros(num_ranks, np.int32)
