@@ -144,12 +144,15 @@ def command(
     from collsyn.bench.run import BenchOptions, bench, raise_if_wrong
     from collsyn.bench.sizes import sweep
     from collsyn.bench.sources import check_same_ranks
+    from collsyn.files import require_writable
 
     chosen_backend(backend)
     how = chosen_launcher(launcher, mpirun, needs_mpi=bool(against))
     _check_choice(files, collective, method, topology, subset, against, how, emulate)
     sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     speaks = is_speaker(how)
+    if output is not None and speaks:
+        require_writable(output)
     sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
     check_same_ranks(sources, ranks)
     check_same_ranks(sources, world_size(how), "the ranks of this job are")

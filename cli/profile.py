@@ -55,9 +55,8 @@ def command(
     checked first. Then all ranks send to all others at once, which shows what they share. The
     profile holds no host's or user's name.
     """
-    from pathlib import Path
-
     from collsyn.errors import InputError
+    from collsyn.files import require_writable
     from collsyn.model.profile import profile_document, write_profile
     from collsyn.profiling.host import EMULATED, QUICK, THOROUGH, profile_host
     from collsyn.topology.resolve import load_topology
@@ -71,8 +70,8 @@ def command(
     if num_ranks < 2:
         raise InputError("ranks: is 1; expected at least 2, for there is a link between two")
     speaks = is_speaker(how)
-    if speaks and Path(output).is_dir():
-        raise InputError(f"{output}: cannot be written: is a directory")
+    if speaks:
+        require_writable(output)
     with progress(f"measuring {num_ranks * (num_ranks - 1)} pairs of ranks", 1.0) as update:
         effort = EMULATED if machine else QUICK if quick else THOROUGH
         name = name or (f"{machine.name} emulated" if machine else "host")

@@ -77,6 +77,7 @@ def command(
     All methods that serve the problem are tried (--method auto) and the one whose simulated plan is
     quickest is kept. Ctrl-C keeps the best so far.
     """
+    from collsyn.files import require_writable
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
 
@@ -85,6 +86,8 @@ def command(
         raise click.UsageError("-o FILE takes one size; leave it out for a sweep, or give -o none")
     if method != "auto":
         named(method)
+    if output not in (None, "none"):
+        require_writable(output)
     where = chosen_topology(topology)
     problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
     options = Options(seed=seed, time_limit_s=time_limit_s)

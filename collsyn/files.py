@@ -40,6 +40,21 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
                 os.unlink(temporary)
 
 
+def require_writable(path: str | Path) -> None:
+    """Raise the InputError of `write_atomic` now rather than after long work; nothing stays behind."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: is a directory")
+    if path.exists() and not path.is_file():
+        return  # a device or pipe is written to as it stands
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {_reason(error)}") from None
+
+
 def digest(text: str | bytes) -> str:
     """First 16 hex digits of the SHA-256: names the inputs in provenance."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
