@@ -26,8 +26,9 @@ WORK_PER_SEARCH, MOST_TURNS = 8, 200
 POWERS = (4.0, 4.0, 8.0, 8.0, 16.0, 16.0)
 PIECES_FOR_ALL_PASSES = 20_000
 
-# Schedules made for one choice of paths; how late pieces are favoured in the next one, as a share of the finish.
-TRIES, LATE, STEP = 6, 0.97, 0.05
+# Schedules made for one choice of paths, while chunk counts are compared and later; pieces that arrive after the share
+# LATE of the finish are favoured in the next one by the share STEP of it.
+TRIES, LATE, STEP = (2, 6), 0.97, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,24 +97,24 @@ class _Search:
             if self._effort.over(0.6):
                 break
             tried.append(chunks)
-            self._try_all(chunks)
+            self._try_all(chunks, TRIES[0])
         assert self.best is not None
         # Other paths for the best counts, as long as there is work left.
         for turn in count() if self._effort.timed else range(MOST_TURNS):
             hopeful = [n for n in (self.best.setting.chunks, *tried[-2:]) if self._effort.can_gain(n)]
             if not hopeful:
                 break
-            self._try_all(hopeful[turn % len(hopeful)])
+            self._try_all(hopeful[turn % len(hopeful)], TRIES[1])
         return self._schedule(self.best)
 
-    def _try_all(self, chunks: int) -> None:
+    def _try_all(self, chunks: int, tries: int) -> None:
         """Choose paths for a chunk count, and send along them under several settings."""
         paths = self._paths(chunks)
         settings = [Setting(chunks, fitted) for fitted in ((False, True) if self.model.has_fitted else (False,))]
         if self.problem.topology.overhead_s.any():
             settings += [replace(setting, overheads=50.0) for setting in settings]
         for setting in settings:
-            self._send(paths, setting)
+            self._send(paths, setting, tries)
             if self._effort.over():
                 return
 
@@ -154,7 +155,7 @@ class _Search:
         self._effort.spend(passes * (len(legs) + len(chunk)) * WORK_PER_SEARCH)
         return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
 
-    def _send(self, paths: Paths, setting: Setting) -> None:
+    def _send(self, paths: Paths, setting: Setting, tries: int) -> None:
         """Send along paths several times, each time favouring the pieces that were late before."""
         mean_bytes = float(paths.num_bytes.mean()) if len(paths.num_bytes) else 1.0
         machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
@@ -163,7 +164,7 @@ class _Search:
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
         random = np.random.default_rng(self._effort.seed())
         favour = np.zeros(len(paths.chunk))
-        for number in range(TRIES):
+        for number in range(tries):
             # In the first try ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
             tie = turn if number == 0 else random.random(len(turn)) * (turn.max(initial=0) + 1)
             priority = to_go_s + np.repeat(favour, paths.lengths) - tie * (1e-3 * shortest_s)

@@ -3,14 +3,17 @@
 import time
 from collections.abc import Iterator
 
+import numpy as np
+
 from collsyn.bounds.bound import chunk_bound, fluid_bound
 from collsyn.synth.problem import Options, Problem
 
 # Chunks are not cut below LEAST_BYTES[1], or with small sizes 1 / SIZE_SHARE of the size, or LEAST_BYTES[0].
 LEAST_BYTES, SIZE_SHARE = (512, 16384), 256
 
-# A count of chunks is given up when this many larger ones in a row were no better.
-PATIENCE = 3
+# Rising counts of chunks end when this many in a row were no better, or when three in a row gained less than the share
+# LITTLE and the last took more than the share DEAR of the work.
+PATIENCE, DEAR, LITTLE = 5, 0.05, 0.002
 
 # A finish this close to a bound cannot be improved much.
 CLOSE_ENOUGH = 1.001
@@ -76,28 +79,30 @@ class Effort:
     def chunk_counts(self, largest_bytes: float, most: int) -> Iterator[int]:
         """The count that the problem fixes, or else 1, 2, 3, 4, 6, 8, 12, ... while that pays.
 
-        Not more than `most`, and not so many that the largest chunk, of `largest_bytes` uncut, becomes too small. Ends
-        when counts in a row have not improved `best_s`.
+        Not more than `most`, and not so many that the largest chunk, of `largest_bytes` uncut, becomes too small.
         """
         fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
         if fixed is not None:
             yield fixed
             return
         least_bytes = min(LEAST_BYTES[1], max(LEAST_BYTES[0], self.problem.size_bytes // SIZE_SHARE))
-        most = min(most, int(largest_bytes // max(self.problem.topology.min_piece_bytes, least_bytes)))
-        in_vain = 0
-        for chunks in _rising(max(most, 1)):
-            before = self.best_s
+        most = max(1, min(most, int(largest_bytes // max(self.problem.topology.min_piece_bytes, least_bytes))))
+        in_vain, gained_little = 0, 0
+        for chunks in _rising(most):
+            before_s, spent = self.best_s or np.inf, self._spent
             yield chunks
-            in_vain = in_vain + 1 if self.best_s == before else 0
-            if in_vain == PATIENCE:
+            after_s = self.best_s or np.inf
+            in_vain = 0 if after_s < before_s else in_vain + 1
+            gained_little = 0 if after_s < (1 - LITTLE) * before_s else gained_little + 1
+            if in_vain == PATIENCE or (gained_little >= 3 and self._spent - spent > DEAR * self._work):
                 return
 
 
 def _rising(most: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, ... up to most."""
     power = 1
     while power <= most:
         yield power
-        if power > 1 and power * 3 // 2 <= most:
+        if 1 < power <= most * 2 // 3:
             yield power * 3 // 2
         power *= 2

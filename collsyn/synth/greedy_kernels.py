@@ -36,7 +36,7 @@ OPEN, COMING, HELD, CLOSED = 0, 1, 2, 3
 REGION_WEIGHT, COPIES_WEIGHT = 1024.0, 65536.0
 
 # Trying a hop costs about as much as looking at this many chunks.
-LOOKS_PER_HOP = 5
+LOOKS_PER_HOP = 20
 
 # A hop is slow if another one into the same rank is faster by this factor.
 SLOWER = 1.5

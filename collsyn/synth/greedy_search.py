@@ -16,7 +16,7 @@ from collsyn.synth.problem import Options, Problem
 
 # One pass: this many looks at candidates (some seconds), or those of LEAST_RUNS runs;
 # no run brings more chunks to ranks than MOST_DELIVERIES.
-LOOKS, LEAST_RUNS, MOST_DELIVERIES = 100_000_000, 5, 600_000
+LOOKS, LEAST_RUNS, MOST_DELIVERIES = 250_000_000, 5, 600_000
 
 # A hop looks at so many candidates, and at twice as many as a rank holds at the start where that is more.
 LEAST_WINDOW = 64
@@ -25,7 +25,7 @@ LEAST_WINDOW = 64
 REFINED = 3
 
 # Runs of a setting with different seeds, as long as they take few looks.
-SEEDS, LOOKS_FOR_SEEDS = 8, 200_000
+SEEDS, LOOKS_FOR_SEEDS = 8, 500_000
 
 # Repair: bias of a late delivery in copies, what is left of a bias after a run, runs before the aim is changed, and
 # aims as the share of the way from the chunk bound to the best finish (None: no limit).
@@ -88,11 +88,12 @@ class Search:
         return self.best
 
     def _first_settings(self, chunks: int) -> list[Setting]:
-        """Two settings to compare chunk counts by."""
+        """Settings to compare chunk counts by."""
         overheads = 50.0 if self.model.topology.overhead_s.any() else 0.0
         slack = 1.0 if self.model.unequal else 0.0
         base = Setting(chunks, slack=slack, by_precedence=self.model.unequal, overheads=overheads)
-        return [base, replace(base, near=1.0)]
+        others = [replace(base, near=1.0), replace(base, fitted=True)]
+        return [base, *others[: 1 + self.model.has_fitted]]
 
     def _seeds(self, setting: Setting) -> Iterator[Run]:
         """Runs that differ in their seed, more of them where they are cheap."""
@@ -111,7 +112,7 @@ class Search:
             return run
         changes: list[dict[str, float | bool]] = []
         if self.model.has_fitted:
-            changes.append({"fitted": True})
+            changes.append({"fitted": not run.setting.fitted})
         if self.model.topology.overhead_s.any():
             changes += [{"overheads": value} for value in (0.0, 15.0, 150.0)]
         if self.model.unequal:
