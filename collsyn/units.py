@@ -12,11 +12,17 @@ for _power, _letter in enumerate("KMGT", start=1):
     _MULTIPLIER[_letter + "B"] = 1000**_power
 _MULTIPLIER["B"] = 1
 
+# An exbibyte: beyond it byte counts leave what integers and floats of 64 bits can hold exactly.
+MAX_SIZE_BYTES = 1 << 60
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:I?B)?)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of a size as in nccl-tests: `1K` = `1KiB` = 1024, `1KB` = 1000; InputError unless whole and above 0."""
+    """Bytes of a size as in nccl-tests: `1K` = `1KiB` = 1024, `1KB` = 1000.
+
+    Raises InputError unless it is whole, above 0 and at most 1 EiB.
+    """
     match = _SIZE.fullmatch(str(text))
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _MULTIPLIER:
@@ -26,6 +32,8 @@ def parse_size(text: str | int) -> int:
     size = Fraction(match.group(1)) * _MULTIPLIER[unit]
     if size.denominator != 1 or size <= 0:
         raise InputError(f"size {text!r} must be a positive whole number of bytes")
+    if size > MAX_SIZE_BYTES:
+        raise InputError(f"size {text!r} is too large; expected at most {format_size(MAX_SIZE_BYTES)}")
     return int(size)
 
 

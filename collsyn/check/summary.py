@@ -112,6 +112,7 @@ def _bounds(schedule: Schedule) -> tuple[Bound, Bound]:
 
 
 def _head(collective: Collective, topology: Topology, size_bytes: int, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    options = provenance.get("options")  # of any shape: provenance is the writer's own
     return {
         "schema": SCHEMA,
         "collective": collective.kind,
@@ -120,7 +121,7 @@ def _head(collective: Collective, topology: Topology, size_bytes: int, provenanc
         "size_bytes": size_bytes,
         "method": provenance.get("method"),
         "seed": provenance.get("seed"),
-        "options": dict(provenance.get("options") or {}),
+        "options": dict(options) if isinstance(options, Mapping) else {},
     }
 
 

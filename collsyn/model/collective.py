@@ -32,6 +32,8 @@ ALIASES = {"reduce-scatter": "reducescatter", "reduce_scatter": "reducescatter",
 
 # Beyond this a slip of the keyboard is likelier than a wish: the largest alltoall of 2048 ranks just fits.
 MAX_CHUNKS = 1 << 22
+# Lengths and offsets are whole numbers of units, which floats must hold exactly, too.
+MAX_UNITS = 1 << 53
 
 # Shards of unequal length are rounded to whole elements in one buffer; lengths in the other one follow from it.
 _ROUNDED_BY_INPUT = frozenset({"reducescatter", "scatter", "alltoall", "alltoallv"})
@@ -220,6 +222,10 @@ class _Builder:
     ) -> Collective:
         if not self.columns:
             raise InputError("collective: all counts are 0; expected at least one above 0")
+        most = max(total, *(units + max(ins, outs) for units, ins, outs, _, _ in self.columns))
+        if most > MAX_UNITS:
+            what = "chunks: lengths and offsets" if kind == "custom" else "counts: sums and chunks a rank"
+            raise InputError(f"{what} come to more than 2^{most.bit_length() - 1} units; expected at most 2^53")
         units, in_offset, out_offset, pre, post = (np.array(c, dtype=np.int64) for c in zip(*self.columns, strict=True))
         return Collective(
             kind=kind,

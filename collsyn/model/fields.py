@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from collsyn.errors import InputError
 from collsyn.files import read_bytes
+from collsyn.model.arrays import Rows
 from collsyn.units import parse_size
 
 MAX_FILE_BYTES = 1 << 30
@@ -142,6 +143,16 @@ class Fields:
                 self.fail(key, f"holds {entry!r}; expected finite numbers")
             values.append(value)
         return np.array(values, dtype=np.float64)
+
+    def routes(self, key: str, default: object = ...) -> Rows:
+        """Take a list of lists of link numbers as rows; which links there are is for the caller to check."""
+        rows = self.items(key, default)
+        if not all(isinstance(row, list) and all(type(entry) is int for entry in row) for row in rows):
+            self.fail(key, "expected a list of lists of link numbers")
+        limits = np.iinfo(np.int32)
+        for entry in (bound(row) for row in rows if row for bound in (min, max)):
+            self._within(key, entry, int(limits.min), int(limits.max))
+        return Rows.of(rows)
 
     def peek(self, key: str) -> Any:
         """A value as it stands, left to be taken; None where the key is not there."""

@@ -7,14 +7,23 @@ from typing import Any
 import numpy as np
 
 from collsyn.files import write_atomic
-from collsyn.model.arrays import Rows
 from collsyn.model.collective_file import collective_document, collective_from_fields
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.plan import COLUMNS, MOVES, Buffer, Op, Plan
 from collsyn.model.topology_file import topology_document, topology_from_fields
 
 SCHEMA = "collsyn-plan/1"
-_ROWS = ("channel_rank", "channel_ptr", "scratch_ptr", "scratch_chunk", "scratch_first", "scratch_units", "num_flags")
+# Columns must not wrap around, nor sums of offsets and lengths overflow, nor flags exceed the memory.
+_MAX_INDEX, MAX_UNITS, MAX_FLAGS = (1 << 31) - 1, 1 << 53, 1 << 24
+_ROWS = {
+    "channel_rank": _MAX_INDEX,
+    "channel_ptr": MAX_UNITS,
+    "scratch_ptr": MAX_UNITS,
+    "scratch_chunk": _MAX_INDEX,
+    "scratch_first": MAX_UNITS,
+    "scratch_units": MAX_UNITS,
+    "num_flags": MAX_FLAGS,
+}
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -50,22 +59,25 @@ def plan_from_fields(fields: Fields) -> Plan:
     fields.text("schema", choices=[SCHEMA])
     collective = collective_from_fields(fields.inner("collective"))
     topology = topology_from_fields(fields.inner("topology")) if fields.has("topology") else None
-    rows: dict[str, Any] = {name: fields.integers(name) for name in _ROWS}
+    rows: dict[str, Any] = {name: fields.integers(name, minimum=-most, maximum=most) for name, most in _ROWS.items()}
     instructions = fields.inner("instructions")
-    columns = {key: instructions.integers(key).astype(dtype) for key, dtype in COLUMNS.items()}
+    columns = {}
+    for key, dtype in COLUMNS.items():
+        most = _MAX_INDEX if dtype == np.int32 else MAX_UNITS
+        columns[key] = instructions.integers(key, minimum=-most, maximum=most).astype(dtype)
     instructions.done()
-    routes = fields.items("routes", default=[])
-    if not all(isinstance(route, list) and all(type(link) is int for link in route) for route in routes):
-        fields.fail("routes", "expected a list of lists of link numbers")
+    routes = fields.routes("routes", default=[])
     if collective.num_ranks != (topology.num_ranks if topology else collective.num_ranks):
         fields.fail("collective.ranks", "differs from the topology's number of ranks")
     _check_rows(fields, rows, columns, collective.num_ranks)
     plan = Plan(
         collective=collective,
         num_ranks=collective.num_ranks,
-        units_per_chunk_unit=fields.integer("units_per_chunk_unit", minimum=1),
+        units_per_chunk_unit=fields.integer(
+            "units_per_chunk_unit", minimum=1, maximum=MAX_UNITS // collective.total_units
+        ),
         columns=columns,
-        routes=Rows.of(routes),
+        routes=routes,
         topology=topology,
         name=fields.text("name", default="plan"),
         provenance=fields.mapping("provenance", default={}),

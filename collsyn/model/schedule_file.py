@@ -2,7 +2,6 @@
 
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,13 @@ from collsyn.model.collective import Collective
 from collsyn.model.collective_file import collective_document, collective_from_fields
 from collsyn.model.fields import Fields, parse_document
 from collsyn.model.schedule import Schedule, column_dtypes, is_default
-from collsyn.model.topology import Topology
+from collsyn.model.topology import MAX_BETA_S_PER_BYTE, Topology
 from collsyn.model.topology_file import topology_document, topology_from_fields
+from collsyn.units import MAX_SIZE_BYTES
 
 SCHEMA = "collsyn-schedule/1"
+# As slow as the slowest link; what is slower takes longer than floats can say.
+MIN_RATE_BYTES_PER_S = 1 / MAX_BETA_S_PER_BYTE
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -57,10 +59,7 @@ def schedule_from_fields(fields: Fields) -> Schedule:
             whole = np.issubdtype(dtype, np.integer)
             columns[name] = sends.integers(name, **_limits(dtype)) if whole else sends.numbers(name)
     sends.done()
-    routes = fields.items("routes")
-    if not all(isinstance(route, list) and all(type(link) is int for link in route) for route in routes):
-        fields.fail("routes", "expected a list of lists of link numbers")
-    return _assemble(fields, Rows.of(routes), columns)
+    return _assemble(fields, fields.routes("routes"), columns)
 
 
 def _header(schedule: Schedule) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def _header(schedule: Schedule) -> dict[str, Any]:
 
 def _assemble(fields: Fields, routes: Rows, columns: dict[str, npt.NDArray[Any]]) -> Schedule:
     fields.text("schema", choices=[SCHEMA])
-    size_bytes = fields.integer("size_bytes", minimum=1)
+    size_bytes = fields.integer("size_bytes", minimum=1, maximum=MAX_SIZE_BYTES)
     fields.number("finish_us", minimum=0)
     collective = collective_from_fields(fields.inner("collective"))
     topology = topology_from_fields(fields.inner("topology"))
@@ -113,8 +112,11 @@ def _check_columns(
         fields.fail("routes", f"names link {int(routes.data.max())}; expected 0 .. {topology.num_links - 1}")
     if not np.isfinite(columns["start_s"]).all() or (columns["start_s"] < 0).any():
         fields.fail("sends.start_s", "holds a time below 0")
-    if (columns.get("rate", np.zeros(1)) < 0).any():
-        fields.fail("sends.rate", "holds a rate below 0")
+    rate = columns.get("rate", np.zeros(1))
+    if (rate < 0).any() or ((rate > 0) & (rate < MIN_RATE_BYTES_PER_S)).any():
+        fields.fail(
+            "sends.rate", f"holds a rate that is neither 0 nor at least {MIN_RATE_BYTES_PER_S:g} bytes per second"
+        )
     for name, low, high in (("op", 0, 1), ("src_slot", -1, 127), ("dst_slot", 0, 127)):
         values = columns.get(name, np.zeros(1))
         if (values < low).any() or (values > high).any():
@@ -140,21 +142,25 @@ def _from_npz(content: bytes, file: str) -> Schedule:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
-        raise InputError(f"{file}: is not a whole .npz file ({error}); is it cut off?") from None
+    except Exception as error:
+        # Damaged bytes reach zipfile, zlib, the tokenizer and the allocator, each with errors of its own.
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{file}: is not a whole .npz file ({reason}); is it damaged or cut off?") from None
     missing = [
         k for k in ("header", "route_ptr", "route_links", "chunk", "src", "dst", "route", "start_s") if k not in arrays
     ]
     if missing:
         raise InputError(f"{file}:{missing[0]}: is missing")
-    fields = parse_document(arrays.pop("header").tobytes(), file)
-    ptr, links = arrays.pop("route_ptr"), arrays.pop("route_links")
-    if ptr.ndim != 1 or len(ptr) < 1 or ptr[0] != 0 or ptr[-1] != len(links) or (np.diff(ptr) < 0).any():
-        raise InputError(f"{file}:route_ptr: does not divide route_links into rows")
-    dtypes = column_dtypes()
+    dtypes = {"header": np.uint8, "route_ptr": np.int64, "route_links": np.int32, **column_dtypes()}
     for name, values in arrays.items():
         if name not in dtypes:
             raise InputError(f"{file}:{name}: is not a column that is known here")
-        if values.ndim != 1 or values.dtype != np.dtype(dtypes[name]):
-            raise InputError(f"{file}:{name}: has type {values.dtype}; expected {np.dtype(dtypes[name])}")
+        # A member without the name's .npy comes as bytes.
+        shape = f"{values.ndim} dimensions of {values.dtype}" if isinstance(values, np.ndarray) else "no array"
+        if shape != f"1 dimensions of {np.dtype(dtypes[name])}":
+            raise InputError(f"{file}:{name}: holds {shape}; expected 1 dimension of {np.dtype(dtypes[name])}")
+    fields = parse_document(arrays.pop("header").tobytes(), file)
+    ptr, links = arrays.pop("route_ptr"), arrays.pop("route_links")
+    if len(ptr) < 1 or ptr[0] != 0 or ptr[-1] != len(links) or (np.diff(ptr) < 0).any():
+        raise InputError(f"{file}:route_ptr: does not divide route_links into rows")
     return _assemble(fields, Rows(ptr, links), arrays)

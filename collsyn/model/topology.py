@@ -14,6 +14,10 @@ from collsyn.files import digest
 from collsyn.model.arrays import F64, I32, Bools, Rows, column
 from collsyn.units import exact_gb_s
 
+# Costs beyond these are slips of the keyboard, and sums and inverses of them would leave what floats can hold:
+# 1e-12 .. 1e15 GB/s, and eleven days.
+MIN_BETA_S_PER_BYTE, MAX_BETA_S_PER_BYTE, MAX_ALPHA_S = 1e-24, 1e3, 1e6
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -86,8 +90,12 @@ class Topology:
                 f"topology {self.name}: a link ends at vertex {int(ends.max())}; there are {self.num_vertices}"
             )
         self._reject(self.src == self.dst, "joins a vertex to itself")
-        self._reject(~(self.beta_s_per_byte > 0) | ~np.isfinite(self.beta_s_per_byte), "needs a bandwidth above 0")
-        self._reject(~(self.alpha_s >= 0) | ~np.isfinite(self.alpha_s), "needs an alpha of at least 0")
+        beta, most = self.beta_s_per_byte, 1 + 1e-9
+        self._reject(~(beta > 0) | ~np.isfinite(beta), "needs a bandwidth above 0")
+        self._reject(beta < MIN_BETA_S_PER_BYTE / most, "needs a bandwidth of at most 1e15 GB/s")
+        self._reject(beta > MAX_BETA_S_PER_BYTE * most, "needs a bandwidth of at least 1e-12 GB/s")
+        self._reject(~(self.alpha_s >= 0), "needs an alpha of at least 0")
+        self._reject(self.alpha_s > MAX_ALPHA_S * most, "needs an alpha of at most 1e12 us")
         over = (self.overhead_s < 0) | (self.overhead_s > self.alpha_s * (1 + 1e-12))
         self._reject(over, "has an overhead outside 0 .. alpha")
         self._reject(self.count < 1, "needs a count of at least 1")

@@ -15,6 +15,7 @@ from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, rounded, s_to
 
 SCHEMA = "collsyn-topology/1"
 MAX_VERTICES = 1 << 20
+MAX_LANES = 1 << 20
 
 
 def read_topology(path: str | Path) -> Topology:
@@ -151,7 +152,7 @@ def _read_links(fields: Fields, ids: Mapping[Any, int]) -> dict[str, Any]:
         src, dst = (_vertices(entry, key, [entry.raw(key)], ids)[0] for key in ("from", "to"))
         if src == dst:
             entry.fail("to", "is the vertex that the link comes from; expected another one")
-        count = entry.integer("count", default=1, minimum=1)
+        count = entry.integer("count", default=1, minimum=1, maximum=MAX_LANES)
         costs = read_link_costs(entry, count)
         rows.append((src, dst, *costs, count))
         if entry.flag("both", default=False):

@@ -27,7 +27,10 @@ def find_mpirun() -> list[str] | None:
 
 def given_mpirun(text: str) -> list[str]:
     """Words of a launcher command that the user gave, such as `srun --mpi=pmix`; InputError where it is not there."""
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"mpirun: {text!r} is no command that can be run: {str(error).lower()}") from None
     if words and words[0] in _NAMES:
         words = [*(find_mpirun() or words[:1]), *words[1:]]
     if not words or shutil.which(words[0]) is None:

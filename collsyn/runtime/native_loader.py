@@ -65,7 +65,10 @@ def native_library() -> ctypes.CDLL | None:
 def _compiler() -> list[str] | None:
     """Words of the command that compiles C."""
     if given := os.environ.get("CC"):
-        words = shlex.split(given)
+        try:
+            words = shlex.split(given)
+        except ValueError:  # a quotation that does not end
+            return None
         return words if words and shutil.which(words[0]) else None
     found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     return [found] if found else None

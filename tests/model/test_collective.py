@@ -222,6 +222,11 @@ def test_roots_are_counted_inside_groups():
         (("alltoallv", 2), "counts: alltoallv needs a 2 x 2 matrix"),
         (("alltoallv", 2, 1, None, None, [1, 2]), "counts: expected 2 rows"),
         (("alltoallv", 2, 1, None, None, [[1, 2]]), "counts: expected 2 rows"),
+        (
+            ("alltoallv", 2, 1, None, None, [[0, 10**29], [0, 0]]),
+            "counts: sums and chunks a rank come to more than 2^96",
+        ),
+        (("alltoallv", 2, 1, None, None, [[2**52, 2**52 + 1], [0, 0]]), "expected at most 2^53"),
     ],
 )
 def test_what_makes_no_collective(given_, message):
@@ -278,6 +283,14 @@ def test_wrong_custom_collectives_name_file_and_key(old, new, key, tmp_path):
     with pytest.raises(InputError) as error:
         read_collective(path)
     assert str(error.value).startswith(f"{path}:{key}: ")
+
+
+@pytest.mark.parametrize("old, new", [("1/2", "1/1234567891234567891234567"), ("1/6", "99999999999999999999")])
+def test_fractions_without_a_common_unit_are_refused(old, new, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(CUSTOM.replace(old, new, 1))
+    with pytest.raises(InputError, match=r"^chunks: lengths and offsets come to more than 2\^\d+ units"):
+        read_collective(path)
 
 
 def test_a_custom_collective_needs_chunks():

@@ -36,6 +36,12 @@ def test_a_plan_without_topology(tmp_path):
     [
         (["schema"], "collsyn-plan/9", "schema: .*collsyn-plan/1"),
         (["units_per_chunk_unit"], 0, "units_per_chunk_unit: "),
+        (["units_per_chunk_unit"], 2**62, "units_per_chunk_unit: is .*; expected at most "),
+        (["num_flags"], [0, 2, 10**9], "num_flags: is 1000000000; expected at most 16777216"),
+        (["scratch_chunk"], [0, 2**32], "scratch_chunk: is 4294967296; expected at most 2147483647"),
+        (["instructions", "op"], [7, 3, 2**32 + 1], "instructions.op: is 4294967297; expected at most 2147483647"),
+        (["instructions", "src_offset"], [0, 2**63 - 1, 0], "instructions.src_offset: is .*; expected at most "),
+        (["routes"], [[10**30]], "routes: is 10*; expected at most 2147483647"),
         (["channel_ptr"], [0, 2, 3], "channel_ptr: must rise from 0 to 3 in 3 steps"),
         (["channel_ptr"], [0, 3, 2, 3], "channel_ptr: must rise"),
         (["scratch_ptr"], [0, 0, 3, 2], "scratch_ptr: must rise from 0 to 2 in 3 steps"),

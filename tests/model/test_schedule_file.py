@@ -1,6 +1,8 @@
 """Schedule files: both forms give back the same schedule and the same bytes; broken ones are answered in one line."""
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -95,6 +97,7 @@ def without(path):
         (set_in("schema", "collsyn-schedule/9"), "schema"),
         (without("size_bytes"), "size_bytes"),
         (set_in("size_bytes", 0), "size_bytes"),
+        (set_in("size_bytes", 10**400), "size_bytes"),
         (set_in("sends.chunk.0", 99), "sends.chunk"),
         (set_in("sends.chunk.0", -1), "sends.chunk"),
         (set_in("sends.chunk.0", 1.5), "sends.chunk"),
@@ -106,6 +109,7 @@ def without(path):
         (set_in("sends.start_s.0", "soon"), "sends.start_s"),
         (set_in("sends.start_s", [0.0]), "sends"),
         (set_in("sends.rate", [-1.0] * 8), "sends.rate"),
+        (set_in("sends.rate", [1e-320] * 8), "sends.rate"),
         (set_in("sends.op", [2] * 8), "sends.op"),
         (set_in("sends.src_slot", [-2] * 8), "sends.src_slot"),
         (set_in("sends.dst_slot", [-1] * 8), "sends.dst_slot"),
@@ -113,6 +117,7 @@ def without(path):
         (without("sends.chunk"), "sends.chunk"),
         (set_in("routes", [[0], ["a"]]), "routes"),
         (set_in("routes.0.0", 99), "routes"),
+        (set_in("routes.0.0", 10**30), "routes"),
         (set_in("collective.ranks", 4), "collective.ranks"),
         (set_in("collective.kind", "gossip"), "collective.kind"),
         (set_in("topology.ranks", 4), ""),
@@ -145,8 +150,11 @@ def test_files_cut_off_are_told(ending, kept, tmp_path):
     "name, values, what",
     [
         ("chunk", None, "is missing"),
-        ("chunk", np.zeros(8), "has type float64"),
-        ("chunk", np.zeros((4, 2), dtype=np.int32), "has type int32"),
+        ("chunk", np.zeros(8), "holds 1 dimensions of float64; expected 1 dimension of int32"),
+        ("chunk", np.zeros((4, 2), dtype=np.int32), "holds 2 dimensions of int32"),
+        ("route_ptr", np.array([0, 4 + 0j]), "holds 1 dimensions of complex128"),
+        ("route_links", np.array(5), "holds 0 dimensions of int64"),
+        ("route_links", np.array(["a"] * 4), "holds 1 dimensions of <U1"),
         ("route_ptr", np.array([0, 9]), "does not divide route_links"),
         ("colour", np.zeros(8), "is not a column"),
     ],
@@ -170,3 +178,38 @@ def test_default_columns_are_left_out():
     doc = json.loads(schedule_text(by_hand("ring allgather")))
     assert list(doc["sends"]) == ["chunk", "src", "dst", "route", "start_s"]
     assert doc["finish_us"] == pytest.approx(by_hand("ring allgather").finish_s * 1e6)
+
+
+def damaged(content, kind):
+    """The bytes of an .npz file after something happened to them."""
+    if kind == "member that is no array":
+        stream = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w") as new:
+            for name in old.namelist():
+                new.writestr(*((name, old.read(name)) if name != "header.npy" else ("header", "{}")))
+        return stream.getvalue()
+    if kind in ("shape of terabytes", "header of an array"):
+        head = {
+            "shape of terabytes": b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }",
+            "header of an array": b"{'descr': ((((",
+        }[kind]
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr("chunk.npy", b"\x93NUMPY\x01\x00v\x00" + head.ljust(117) + b"\n")
+        return stream.getvalue()
+    # Offsets of the directory's first entry: flags and method of compression.
+    place = content.index(b"PK\x01\x02") + {"flags": 8, "method": 10}[kind]
+    return content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "kind", ["member that is no array", "shape of terabytes", "header of an array", "flags", "method"]
+)
+def test_damaged_columnar_files_are_told_in_one_line(kind, tmp_path):
+    path = tmp_path / "a.npz"
+    write_schedule(by_hand("star broadcast"), path)
+    path.write_bytes(damaged(path.read_bytes(), kind))
+    with pytest.raises(InputError) as error:
+        read_schedule(path)
+    assert str(error.value).startswith(f"{path}:")
+    assert "\n" not in str(error.value)

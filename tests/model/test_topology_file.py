@@ -250,6 +250,7 @@ WRONG = [
     ("overhead_us: 0.1", "overhead_us: beta", "t.yaml:links[2].overhead_us: is 'beta'"),
     ("overhead_us: 0.1", "overhead_us: .nan", "t.yaml:links[2].overhead_us: is nan"),
     ("count: 2", "count: 0", "t.yaml:links[1].count: is 0"),
+    ("count: 2", "count: 1000000000000000000000", "t.yaml:links[1].count: is 1000000000000000000000; expected at most"),
     ("both: true", "both: maybe", "t.yaml:links[0].both: is 'maybe'"),
     ("[100, 0]", "[100]", "t.yaml:reduce_gb_s: needs one rate"),
     ("[100, 0]", "[100, -1]", "t.yaml:reduce_gb_s: needs one rate"),

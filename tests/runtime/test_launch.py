@@ -255,6 +255,7 @@ def test_ranks_that_do_not_find_each_other_are_told_so():
         (f"{TARGETS}:BUILDERS", 2, "fork", "is not a function"),
         (f"{TARGETS}:who_am_i", 2, "no-such-mpirun -x", "'no-such-mpirun -x' is no command"),
         (f"{TARGETS}:who_am_i", 2, "", "'' is no command"),
+        (f"{TARGETS}:who_am_i", 2, "an 'open quotation", "is no command that can be run: no closing quotation"),
     ],
 )
 def test_wrong_requests_are_refused(target, num_ranks, launcher, message):
