@@ -13,7 +13,7 @@ from importlib import import_module
 import click
 
 from collsyn import __version__
-from collsyn.errors import CollsynError
+from collsyn.errors import CollsynError, interrupts
 
 # Name -> module beside this one that defines `command`, and its line in `collsyn --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -89,7 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = None if argv is None else list(argv)
-        result = collsyn.main(args, prog_name="collsyn", standalone_mode=False)
+        with interrupts():
+            result = collsyn.main(args, prog_name="collsyn", standalone_mode=False)
         sys.stdout.flush()
         # Without standalone_mode click returns what the command did, or the code of `ctx.exit`.
         return result if isinstance(result, int) else 0

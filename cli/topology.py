@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FEW_LINKS = 40
 
 
-@click.group()
+@click.group("topology")
 def command() -> None:
     """List the presets, show a topology, or compare two.
 

@@ -1,5 +1,22 @@
 """Every error that collsyn raises on purpose, each with the exit code that the command line returns for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Raises KeyboardInterrupt also where Ctrl-C fell into a compiled kernel, which makes a SystemError of it."""
+    try:
+        yield
+    except SystemError as error:
+        cause = error.__cause__
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
+        if isinstance(cause, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+
 
 class CollsynError(Exception):
     """Root of all expected failures; `exit_code` is what the command line exits with."""

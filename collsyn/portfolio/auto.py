@@ -9,7 +9,7 @@ from typing import Any
 from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
-from collsyn.errors import CollsynError, Infeasible, InputError
+from collsyn.errors import CollsynError, Infeasible, InputError, interrupts
 from collsyn.lower.lower import lower
 from collsyn.model.bound import Bound
 from collsyn.model.schedule import Schedule
@@ -136,7 +136,8 @@ class _Run:
                 found.append(Candidate(name, refused=OUT_OF_TIME))
                 continue
             try:
-                found.append(self._candidate(name))
+                with interrupts():
+                    found.append(self._candidate(name))
             except KeyboardInterrupt:
                 self.interrupted = True
                 found.append(Candidate(name, refused=INTERRUPTED, interrupted=True))
@@ -151,7 +152,8 @@ class _Run:
             in_time = not self.interrupted and (self.left_s() > 0 or len(contenders) == 1)
             if candidate.schedule is not None and candidate in contenders and in_time:
                 try:
-                    lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
+                    with interrupts():
+                        lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
                 except KeyboardInterrupt:
                     self.interrupted = True
                     lowered = replace(candidate, interrupted=True)

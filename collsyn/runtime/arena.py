@@ -80,11 +80,24 @@ class Segment:
         return self.bytes[offset : offset + 8 * count].view(np.uint64)
 
 
+def _free_bytes() -> int | None:
+    """Memory of this machine that can be had without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
+
+
 class OwnSegment(Segment):
     """Shared memory of this rank, which peers can map until `seal`; raises DeviceError where memory is short."""
 
     def __init__(self, size: int) -> None:
         size = max(-(-size // PAGE) * PAGE, PAGE)
+        free = _free_bytes()
+        if free is not None and size > free:
+            # The kernel would rather end processes than refuse the pages.
+            raise DeviceError(f"cannot allocate {size} bytes of shared memory: {free} bytes are free")
         try:
             self.fd = os.memfd_create("collsyn", os.MFD_CLOEXEC)
         except OSError as error:

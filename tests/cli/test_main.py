@@ -136,8 +136,13 @@ def test_wrong_usage_is_one_line_and_2(args, says, monkeypatch, run_cli):
     assert stderr.count("\n") == 1
 
 
-def test_ctrl_c_is_130(monkeypatch, run_cli):
-    fail_with(monkeypatch, KeyboardInterrupt())
+@pytest.mark.parametrize("depth", range(3))
+def test_ctrl_c_is_130(monkeypatch, run_cli, depth):
+    error = KeyboardInterrupt()
+    for _ in range(depth):  # as a compiled kernel hands it on
+        cause, error = error, SystemError("returned a result with an exception set")
+        error.__cause__ = cause
+    fail_with(monkeypatch, error)
     code, stdout, stderr = run_cli("bound")
     assert (code, stdout, stderr.strip()) == (130, "", "collsyn: error: interrupted")
 

@@ -113,9 +113,17 @@ def test_a_method_that_fails_is_passed_over(problem: Problem, add_method) -> Non
         best(problem, Options(), [name])
 
 
-def test_an_interruption_keeps_what_was_found(problem: Problem, add_method) -> None:
+def in_a_kernel() -> SystemError:
+    """What Ctrl-C becomes where it falls into a compiled kernel."""
+    error = SystemError("send returned a result with an exception set")
+    error.__cause__ = KeyboardInterrupt()
+    return error
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt(), in_a_kernel()], ids=["python", "kernel"])
+def test_an_interruption_keeps_what_was_found(problem: Problem, add_method, reason: BaseException) -> None:
     def interrupt(asked: Problem, options: Options) -> Schedule:
-        raise KeyboardInterrupt
+        raise reason
 
     name = add_method("interrupted", interrupt)
     found = best(problem, Options(), ["paths", name, "direct"])
@@ -126,9 +134,12 @@ def test_an_interruption_keeps_what_was_found(problem: Problem, add_method) -> N
         best_schedule(problem, Options(), name)
 
 
-def test_an_interruption_while_plans_are_made_keeps_all_schedules(problem: Problem, monkeypatch) -> None:
+@pytest.mark.parametrize("reason", [KeyboardInterrupt(), in_a_kernel()], ids=["python", "kernel"])
+def test_an_interruption_while_plans_are_made_keeps_all_schedules(
+    problem: Problem, monkeypatch, reason: BaseException
+) -> None:
     def interrupt(schedule: Schedule) -> float:
-        raise KeyboardInterrupt
+        raise reason
 
     monkeypatch.setattr(auto, "_plan_s", interrupt)
     found = best(problem, Options(), ["paths", "direct"])
