@@ -215,7 +215,7 @@ def parse_document(content: bytes, file: str) -> Fields:
 
 def _parse_json(text: str, file: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _distinct(pairs, file))
     except json.JSONDecodeError as error:
         raise InputError(f"{file}:line {error.lineno}: is not valid JSON ({error.msg}); is the file cut off?") from None
     except ValueError:
@@ -224,10 +224,28 @@ def _parse_json(text: str, file: str) -> object:
         raise InputError(f"{file}: is nested too deeply") from None
 
 
+def _distinct(pairs: list[tuple[Any, Any]], file: str) -> dict[Any, Any]:
+    """A mapping of pairs whose keys differ: of two equal keys a reader would silently drop one."""
+    mapping: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise InputError(f"{file}:{key}: stands twice in one mapping; expected each key once")
+        mapping[key] = value
+    return mapping
+
+
 def _parse_yaml(text: str, file: str) -> object:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class loader(base):  # type: ignore[misc, valid-type]  # noqa: N801
+        """Reads mappings of distinct keys only."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            _distinct([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)], file)
+            return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
     try:
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=loader)):
             raise InputError(f"{file}: uses YAML aliases (*name), which are not read; write the value out")

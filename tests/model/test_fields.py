@@ -207,3 +207,9 @@ def test_files_are_read_and_named(tmp_path, monkeypatch):
     assert refused(load_document, tmp_path / "absent").startswith(f"{tmp_path}/absent: cannot be read")
     monkeypatch.setattr(module, "MAX_FILE_BYTES", 3)
     assert refused(load_document, path) == f"{path}: is larger than 3 bytes"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "b": {"c": 1, "c": 2}}', "a: 1\nb: {c: 1, c: 2}\n"], ids=["json", "yaml"])
+def test_a_key_that_stands_twice_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"^file:c: stands twice"):
+        parse_document(text.encode(), "file")
