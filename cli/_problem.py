@@ -37,10 +37,13 @@ def make_problem(
     spec: Path | None = None,
 ) -> "Problem":
     """The problem of the options of `problem_options`; raises InputError."""
+    from collsyn.errors import InputError
     from collsyn.model.collective_file import read_collective, read_counts
     from collsyn.synth.problem import Problem
     from collsyn.topology.resolve import load_topology
 
+    if chunks is not None and chunks > size_bytes:
+        raise InputError(f"chunks: is {chunks}; expected at most one a byte ({size_bytes})")
     machine = load_topology(topology)
     return Problem(
         kind=collective,

@@ -46,8 +46,6 @@ class Problem:
             raise InputError(f"collective {self.kind!r} is not known; expected one of {', '.join(KINDS)}")
         if self.size_bytes < 1:
             raise InputError(f"size: is {self.size_bytes} bytes; expected at least 1")
-        if self.chunks_per_rank is not None and self.chunks_per_rank > self.size_bytes:
-            raise InputError(f"chunks: is {self.chunks_per_rank}; expected at most one a byte ({self.size_bytes})")
         if self.kind == "custom":
             self._check_custom()
         elif self.spec is not None:

@@ -58,7 +58,8 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
     """`first`, then `second` on its results, as one collective, overlapping where data and links allow.
 
     Both have the chunks of `collective`, the same topology and size (allreduce: reduce-scatter, then allgather). Each
-    send of the second phase leaves as soon as it can; the finish is at most that with a barrier between the phases.
+    send of the second phase leaves as soon as it can; the finish is at most that with a barrier between the phases (at
+    which links are free again: an overhead can load the last link of a route beyond the arrival).
     O(sends log sends).
     """
     assert first.collective.num_chunks == second.collective.num_chunks == collective.num_chunks
@@ -71,7 +72,7 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
     parts[1]["batch"] = parts[1]["batch"] + len(first.messages)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     behind = columns.pop("start_s")
-    behind[first.num_sends :] += first.finish_s
+    behind[first.num_sends :] += max(first.finish_s, _links_free_s(first))
     kept = np.where(np.arange(len(behind)) < first.num_sends, behind, np.nan)
     # A reversed phase ends late everywhere, so it is moved forward too; list scheduling shares links more cautiously
     # than the phases may have done, so that keeping the first phase, or both, can still be better.
@@ -80,6 +81,19 @@ def compose(first: Schedule, second: Schedule, collective: Collective) -> Schedu
         for fixed_s in (None, kept, behind)
     ]
     return min(candidates, key=lambda schedule: schedule.finish_s)
+
+
+def _links_free_s(schedule: Schedule) -> float:
+    """When the last load of a link ends."""
+    messages, routes = schedule.messages, schedule.routes
+    if not len(routes.data):
+        return 0.0
+    before_s = RouteCosts.of(schedule.topology, routes).before_s
+    latest_before_s = np.zeros(len(routes))
+    np.maximum.at(latest_before_s, np.repeat(np.arange(len(routes)), routes.lengths()), before_s)
+    travels = routes.lengths()[messages.route] > 0
+    ends_s = messages.start_s + latest_before_s[messages.route] + messages.busy_s
+    return float(ends_s[travels].max(initial=0.0))
 
 
 def useful(schedule: Schedule) -> Schedule:

@@ -28,9 +28,11 @@ def run(folder, how):
 @pytest.mark.parametrize("how", ["well", "fail"])
 def test_the_end_of_a_program_is_the_end_of_its_communicator(tmp_path, how):
     ended = run(tmp_path, how)
-    assert [printed for _, printed, _ in ended] == ["3\n"] * SIZE, ended
     if how == "well":
-        assert [(code, errors) for code, _, errors in ended] == [(0, "")] * SIZE
-    else:
-        assert ended[0][0] == 1
-        assert "out of ideas" in ended[0][2]
+        assert ended == [(0, "3\n", "")] * SIZE
+        return
+    code, printed, errors = ended[0]
+    assert (code, printed) == (1, "3\n")
+    assert "out of ideas" in errors
+    # The others may be told of the end while they still wait for the call that rank 0 has already left.
+    assert all(printed == "3\n" or "rank 0 failed: out of ideas" in errors for _, printed, errors in ended[1:]), ended

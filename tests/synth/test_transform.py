@@ -71,6 +71,16 @@ def test_composition_is_no_slower_than_with_a_barrier(name: str) -> None:
     assert both.num_sends == scatter.num_sends + gather.num_sends
 
 
+@pytest.mark.parametrize("size_bytes", [1, SIZE])
+@given(random_topologies())
+def test_composition_waits_for_links_that_overheads_hold(size_bytes: int, topology: Topology) -> None:
+    schedule = by_composition(
+        Problem("allreduce", topology, size_bytes),
+        lambda problem: by_reversal(problem, paths) if problem.kind == "reducescatter" else paths(problem),
+    )
+    verify_schedule(schedule).raise_if_bad()
+
+
 def test_phases_overlap_where_links_are_unequal() -> None:
     problem = Problem("allreduce", zoo("genkautz:3x7"), SIZE)
     both = by_composition(problem, paths)
