@@ -16,19 +16,19 @@ from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.timing import in_order
 
-# One pass: this much work (some seconds; a unit is a leg looked at), and no more legs than this in one schedule.
-WORK, MOST_LEGS = 12_000_000, 150_000
+# One pass: this much work (a unit is about a microsecond), and no more legs than this in one schedule.
+WORK, MOST_LEGS = 4_000_000, 300_000
 
-# A search for a path costs about as much as this many legs; most choices of paths for the best chunk counts.
-WORK_PER_SEARCH, MOST_TURNS = 8, 200
+# Work of a leg grows by one for so many hops that share its links, that of a search for a path for so many hops in all.
+# Paths for the best chunk counts are chosen anew at most MOST_TURNS times.
+SHARING_HOPS, SEARCHED_HOPS, MOST_TURNS = 15, 150, 200
 
-# Powers of the load that a link's price rises with, one a pass over all pieces; only the last where pieces are many.
-POWERS = (4.0, 4.0, 8.0, 8.0, 16.0, 16.0)
-PIECES_FOR_ALL_PASSES = 20_000
+# Powers of the load that a link's price rises with: from the first to the last over as many passes as pieces allow, at
+# most MOST_PASSES; a middle one where there is but one pass.
+POWERS, MOST_PASSES, PIECES_OF_ALL_PASSES = (4.0, 16.0, 64.0), 24, 100_000
 
-# Schedules made for one choice of paths, while chunk counts are compared and later; pieces that arrive after the share
-# LATE of the finish are favoured in the next one by the share STEP of it.
-TRIES, LATE, STEP = (2, 6), 0.97, 0.05
+# How often the pieces are sent forwards and backwards along one choice of paths, while counts are compared and later.
+ROUNDS = (1, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,16 @@ class Paths:
     def lengths(self) -> I64:
         """Legs of every piece."""
         return np.diff(self.ptr)
+
+    def columns(self) -> tuple[I64, I64, F64]:
+        """What `kernels.send` takes."""
+        return self.ptr, self.hops, self.num_bytes
+
+    def mirrored(self) -> "tuple[Paths, I64]":
+        """The paths from end to start, and for every leg of either the number of the same leg in the other."""
+        first = np.repeat(self.ptr[:-1], self.lengths)
+        mirror = first + np.repeat(self.ptr[1:], self.lengths) - 1 - np.arange(len(self.hops))
+        return replace(self, hops=self.hops[mirror]), mirror
 
 
 @dataclass(frozen=True)
@@ -86,35 +96,43 @@ class _Search:
         self.best: Sent | None = None
         self._effort = Effort(problem, options, WORK)
         machine = model.machine(False, 0.0, 1.0)
-        users = np.diff(machine.link_ptr)[machine.route_links]
-        self._work_per_leg = 1.0 + float(users.mean() if len(users) else 0.0) / 2
-        self._longest = 2 * model.diameter + 2
+        users = np.diff(machine.link_ptr)[machine.route_links].sum() / max(len(machine.src), 1)
+        self._work_per_leg = 1 + float(users) / SHARING_HOPS
+        self._work_per_search = 1 + len(machine.src) / SEARCHED_HOPS
+        self._longest = 2 * int(model.distance[np.isfinite(model.distance)].max()) + 2
 
     def solve(self) -> Schedule:
-        chunk, _, _, num_bytes = self._pieces(self.problem.collective(1))
+        _, source, target, num_bytes = self._pieces(self.problem.collective(1))
+        legs = int(self.model.distance[source, target].sum())
         tried: list[int] = []
-        for chunks in self._effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(len(chunk), 1)):
+        for chunks in self._effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)):
             if self._effort.over(0.6):
                 break
             tried.append(chunks)
-            self._try_all(chunks, TRIES[0])
-        assert self.best is not None
+            self._try(chunks, self._settings(chunks), ROUNDS[0])
         # Other paths for the best counts, as long as there is work left.
         for turn in count() if self._effort.timed else range(MOST_TURNS):
+            assert self.best is not None
             hopeful = [n for n in (self.best.setting.chunks, *tried[-2:]) if self._effort.can_gain(n)]
             if not hopeful:
                 break
-            self._try_all(hopeful[turn % len(hopeful)], TRIES[1])
+            chunks = hopeful[turn % len(hopeful)]
+            self._try(chunks, [replace(self.best.setting, chunks=chunks)], ROUNDS[1])
+        assert self.best is not None
         return self._schedule(self.best)
 
-    def _try_all(self, chunks: int, tries: int) -> None:
-        """Choose paths for a chunk count, and send along them under several settings."""
-        paths = self._paths(chunks)
+    def _settings(self, chunks: int) -> list[Setting]:
+        """All settings for a chunk count."""
         settings = [Setting(chunks, fitted) for fitted in ((False, True) if self.model.has_fitted else (False,))]
         if self.problem.topology.overhead_s.any():
             settings += [replace(setting, overheads=50.0) for setting in settings]
+        return settings
+
+    def _try(self, chunks: int, settings: list[Setting], rounds: int) -> None:
+        """Choose paths for a chunk count, and send along them under several settings."""
+        paths = self._paths(chunks)
         for setting in settings:
-            self._send(paths, setting, tries)
+            self._send(paths, setting, rounds)
             if self._effort.over():
                 return
 
@@ -137,7 +155,8 @@ class _Search:
     def _paths(self, chunks: int) -> Paths:
         collective = self.problem.collective(chunks)
         chunk, source, target, num_bytes = self._pieces(collective)
-        passes = max(1, min(len(POWERS), PIECES_FOR_ALL_PASSES * len(POWERS) // max(len(chunk), 1)))
+        passes = max(1, min(MOST_PASSES, PIECES_OF_ALL_PASSES // max(len(chunk), 1)))
+        powers = np.geomspace(POWERS[0], POWERS[2], passes) if passes > 1 else np.array([POWERS[1]])
         longest = self._longest
         hops, lengths = np.zeros((len(chunk), longest), np.int32), np.zeros(len(chunk), np.int64)
         machine = self.model.machine(False, 0.0, 1.0)
@@ -146,39 +165,48 @@ class _Search:
             source,
             target,
             num_bytes,
-            np.array(POWERS[-passes:]),
+            powers,
             self._effort.seed(),
             hops,
             lengths,
         )
         legs = hops[np.arange(longest) < lengths[:, None]].astype(np.int64)
-        self._effort.spend(passes * (len(legs) + len(chunk)) * WORK_PER_SEARCH)
+        self._effort.spend(passes * len(chunk) * self._work_per_search)
         return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
 
-    def _send(self, paths: Paths, setting: Setting, tries: int) -> None:
-        """Send along paths several times, each time favouring the pieces that were late before."""
+    def _send(self, paths: Paths, setting: Setting, rounds: int) -> None:
+        """Send along paths, then backwards from the ends, then forwards again, each time in the order of the last ends.
+
+        What arrives last goes first when time is turned round, and so on (forward-backward improvement of schedules).
+        Backwards schedules are as good as forwards ones.
+        """
         mean_bytes = float(paths.num_bytes.mean()) if len(paths.num_bytes) else 1.0
         machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
         shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
-        to_go_s = _to_go(machine, paths)
+        backwards, mirrored, mirror = self.model.turned_round(machine), *paths.mirrored()
+        # Ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
-        random = np.random.default_rng(self._effort.seed())
-        favour = np.zeros(len(paths.chunk))
-        for number in range(tries):
-            # In the first try ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
-            tie = turn if number == 0 else random.random(len(turn)) * (turn.max(initial=0) + 1)
-            priority = to_go_s + np.repeat(favour, paths.lengths) - tie * (1e-3 * shortest_s)
-            start_s, message, arrival_s = kernels.send(
-                machine, paths.ptr, paths.hops, paths.num_bytes, priority, 1e-7 * shortest_s
-            )
-            self._effort.spend(len(paths.hops) * self._work_per_leg)
-            finish_s = float(arrival_s.max(initial=0.0))
-            if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
-                self.best = Sent(finish_s, setting, paths, start_s, message)
-                self._effort.improved(finish_s)
+        priority = _to_go(machine, paths) - turn * (1e-3 * shortest_s)
+        for _ in range(rounds):
+            start_s, message, _ = kernels.send(machine, *paths.columns(), priority, 1e-7 * shortest_s)
+            end_s = _ends(machine, paths, start_s, message)
+            self._keep(setting, paths, start_s, message, float(end_s.max(initial=0.0)))
             if self._effort.over():
                 return
-            favour[arrival_s > LATE * finish_s] += STEP * finish_s
+            start_s, message, _ = kernels.send(backwards, *mirrored.columns(), end_s[mirror], 1e-7 * shortest_s)
+            end_s = _ends(machine, mirrored, start_s, message)
+            finish_s = float(end_s.max(initial=0.0))
+            self._keep(setting, paths, finish_s - end_s[mirror], message[mirror], finish_s)
+            if self._effort.over():
+                return
+            priority = end_s[mirror]
+
+    def _keep(self, setting: Setting, paths: Paths, start_s: F64, message: I32, finish_s: float) -> None:
+        """Count the work of a schedule, and keep it if it is the best."""
+        self._effort.spend(len(paths.hops) * self._work_per_leg)
+        if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
+            self.best = Sent(finish_s, setting, paths, start_s, message)
+            self._effort.improved(finish_s)
 
     def _schedule(self, sent: Sent) -> Schedule:
         order = np.lexsort((sent.message, sent.start_s))
@@ -204,3 +232,10 @@ def _to_go(machine: Machine, paths: Paths) -> F64:
     done_s = np.concatenate([[0.0], np.cumsum(leg_s)])
     to_go_s: F64 = np.repeat(done_s[paths.ptr[1:]], paths.lengths) - done_s[:-1]
     return to_go_s
+
+
+def _ends(machine: Machine, paths: Paths, start_s: F64, message: I32) -> F64:
+    """When the message of every leg arrives."""
+    total = np.bincount(message, weights=np.repeat(paths.num_bytes, paths.lengths), minlength=1)
+    end_s: F64 = start_s + machine.alpha_s[paths.hops] + total[message] / machine.rate[paths.hops]
+    return end_s

@@ -63,12 +63,12 @@ class MachineModel:
         return np.where(lowered, self.fitted_rates, 0.0)
 
     @cached_property
-    def diameter(self) -> int:
-        """Most hops that the shortest chain between two ranks has (of those that a chain joins)."""
+    def distance(self) -> F64:
+        """Fewest hops from every rank to every other (infinite where none lead there)."""
         n = self.topology.num_ranks
         joined = csr_array((np.ones(len(self.table)), (self.table.src, self.table.dst)), shape=(n, n))
-        distance = shortest_path(joined, unweighted=True)
-        return int(distance[np.isfinite(distance)].max())
+        hops_between: F64 = shortest_path(joined, unweighted=True)
+        return hops_between
 
     @cached_property
     def unequal(self) -> bool:
@@ -85,6 +85,12 @@ class MachineModel:
         base = self._fitted if fitted else self._full
         batch = np.maximum(1, np.rint(overheads * self.table.overhead_s * base.rate / chunk_bytes))
         return base._replace(batch=np.minimum(batch, 1 << 20).astype(np.int64))
+
+    def turned_round(self, machine: Machine) -> Machine:
+        """The machine with every hop turned round, for sending backwards (hops and links keep their numbers)."""
+        alpha_s, hop_alpha_s = self.topology.alpha_s[machine.route_links], machine.alpha_s[self._owner]
+        after_s = hop_alpha_s - machine.before_s - alpha_s
+        return machine._replace(src=machine.dst, dst=machine.src, before_s=after_s)
 
     @cached_property
     def _full(self) -> Machine:

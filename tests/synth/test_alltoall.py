@@ -34,7 +34,7 @@ def routed(topology: Topology, seed: int) -> tuple[np.ndarray, list[list[int]], 
     n = topology.num_ranks
     pairs = np.array([(a, b) for a in range(n) for b in range(n) if a != b])
     model = MachineModel.of(topology)
-    paths = np.zeros((len(pairs), max(model.diameter, 1)), np.int32)
+    paths = np.zeros((len(pairs), max(int(model.distance.max()), 1)), np.int32)
     lengths = np.zeros(len(pairs), np.int64)
     machine, num_bytes = model.machine(False, 0.0, 1.0), np.full(len(pairs), 1e6)
     source, target = (np.ascontiguousarray(pairs[:, i]) for i in (0, 1))
