@@ -19,6 +19,12 @@ from tests.support.topologies import build
 M256 = 1 << 28
 
 
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less work than by default is enough for what is tested here."""
+    monkeypatch.setattr(greedy_search, "LOOKS", 60_000_000)
+
+
 def solve(
     topology: Topology | str, kind: str = "allgather", size: int = M256, seed: int = 0, **more: object
 ) -> Schedule:
@@ -52,6 +58,12 @@ def test_one_chunk_a_rank_takes_as_few_steps_as_the_links_of_one_rank_allow(name
     assert schedule.finish_s <= STEPS[name] * step_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
+def test_256_ranks_of_a_torus_take_the_fewest_steps() -> None:
+    schedule = solve("torus:16x16", chunks_per_rank=1)
+    assert schedule.finish_s <= 64 * (0.5e-6 + M256 / 256 / 50e9) * (1 + 1e-9)
+
+
 def test_on_a_dgx1_three_steps_of_double_links_suffice() -> None:
     schedule = solve("dgx1@bandwidth_gb_s=25,alpha_us=0.7,overhead=alpha", chunks_per_rank=1)
     assert schedule.finish_s == pytest.approx(3 * (0.7e-6 + M256 / 8 / 50e9), rel=1e-9)
@@ -75,10 +87,7 @@ def test_allreduce_takes_about_two_allgathers(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "most"), [("ndv2:2", 0.03), ("dgx2:2", 0.1), ("dgx-a100:2", 0.08), ("mi250:2", 0.15)])
-def test_boxes_with_network_cards_come_close_to_the_fluid_bound(
-    name: str, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(greedy_search, "LOOKS", 60_000_000)
+def test_boxes_with_network_cards_come_close_to_the_fluid_bound(name: str, most: float) -> None:
     assert gap(solve(name)) <= most
 
 
