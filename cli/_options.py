@@ -13,20 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import click
 
 from collsyn.errors import InputError
+from collsyn.model.kinds import KINDS
 
-COLLECTIVES = (
-    "allgather",
-    "reducescatter",
-    "allreduce",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "alltoall",
-    "alltoallv",
-    "sendrecv",
-    "custom",
-)
 DEFAULT_SIZE = "64M"
 # A typing slip such as 0-99999999 must be answered, not expanded.
 MAX_RANKS = 1_000_000
@@ -77,8 +65,8 @@ def size_range(text: str) -> tuple[int, ...]:
 def collective_name(text: str) -> str:
     """A collective's name as files write it; case, hyphens and underscores do not matter."""
     name = re.sub("[-_]", "", text).lower()
-    if name not in COLLECTIVES:
-        raise click.BadParameter(f"no collective {text!r}; there are {', '.join(COLLECTIVES)}")
+    if name not in KINDS:
+        raise click.BadParameter(f"no collective {text!r}; there are {', '.join(KINDS)}")
     return name
 
 
@@ -127,7 +115,7 @@ def examples(*lines: str) -> str:
 
 def collective_option(required: bool = True) -> Decorator:
     """`--collective C`; the command gets `collective: str`, or None."""
-    names = ", ".join(COLLECTIVES)
+    names = ", ".join(KINDS)
     return click.option(
         "--collective",
         type=collective_name,

@@ -17,8 +17,8 @@ import numpy as np
 from collsyn.check.reference import make_inputs, reference
 from collsyn.lower.lower import lower
 from collsyn.model.bind import bind
-from collsyn.model.collective import KINDS, REDUCING
 from collsyn.model.dtypes import DTYPES, OPS, dtype_of, first_difference
+from collsyn.model.kinds import KINDS, REDUCING
 from collsyn.model.plan_file import read_plan, write_plan
 from collsyn.portfolio.auto import best_schedule
 from collsyn.runtime.bootstrap import Bootstrap

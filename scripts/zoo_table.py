@@ -16,19 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-COLLECTIVES = [
-    "allgather",
-    "reducescatter",
-    "allreduce",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "alltoall",
-    "alltoallv",
-    "sendrecv",
-    "custom",
-]
+from collsyn.model.kinds import KINDS
+
 TOPOLOGIES = ["ring:8", "full:8", "switch:8", "mesh:4x4", "torus:4x4", "hypercube:4"]
 TOPOLOGIES += ["dgx1", "ndv2:2", "dgx2:2", "dgx-a100:2"]
 
@@ -36,7 +25,7 @@ TOPOLOGIES += ["dgx1", "ndv2:2", "dgx2:2", "dgx-a100:2"]
 def main() -> int:
     """Print the table; returns the number of rows that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collectives", nargs="+", default=COLLECTIVES)
+    parser.add_argument("--collectives", nargs="+", default=KINDS)
     parser.add_argument("--topologies", nargs="+", default=TOPOLOGIES)
     parser.add_argument("--size", default="64M")
     parser.add_argument("--method", default="auto")

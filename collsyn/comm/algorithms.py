@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError
-from collsyn.model.collective import ALIASES, KINDS, ROOTED
+from collsyn.model.kinds import ALIASES, KINDS, ROOTED
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import read_schedule
 from collsyn.synth.table import METHODS

@@ -8,8 +8,8 @@ import numpy as np
 from collsyn.comm.buffers import Array
 from collsyn.comm.plans import Call
 from collsyn.errors import DeviceError, InputError
-from collsyn.model.collective import ROOTED
 from collsyn.model.dtypes import checked_op, dtype_of
+from collsyn.model.kinds import ROOTED
 from collsyn.runtime.host import PreparedPlan
 
 _KINDS = {

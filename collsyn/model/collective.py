@@ -11,24 +11,7 @@ import numpy as np
 
 from collsyn.errors import InputError
 from collsyn.model.arrays import F64, I32, I64, Rows, column
-
-KINDS = (
-    "allgather",
-    "reducescatter",
-    "allreduce",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "alltoall",
-    "alltoallv",
-    "sendrecv",
-    "custom",
-)
-REDUCING = frozenset({"reducescatter", "allreduce", "reduce"})
-ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-PAIRWISE = frozenset({"alltoall", "alltoallv"})
-ALIASES = {"reduce-scatter": "reducescatter", "reduce_scatter": "reducescatter", "all-gather": "allgather"}
+from collsyn.model.kinds import ALIASES, KINDS, PAIRWISE, REDUCING, ROOTED
 
 # Beyond this a slip of the keyboard is likelier than a wish: the largest alltoall of 2048 ranks just fits.
 MAX_CHUNKS = 1 << 22

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from collsyn.model.collective import KINDS, Collective, custom_collective, make_collective
+from collsyn.model.collective import Collective, custom_collective, make_collective
 from collsyn.model.fields import Fields, load_document
+from collsyn.model.kinds import KINDS
 
 SCHEMA = "collsyn-collective/1"
 MAX_RANKS = 1 << 20

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from collsyn import __version__
 from collsyn.errors import InputError
-from collsyn.model.collective import ALIASES, KINDS, REDUCING, ROOTED, Collective, make_collective
+from collsyn.model.collective import Collective, make_collective
+from collsyn.model.kinds import ALIASES, KINDS, REDUCING, ROOTED
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_digest

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from collsyn.bench.data import Pattern
 from collsyn.check.reference import reference
 from collsyn.model.bind import layout
-from collsyn.model.collective import KINDS, REDUCING, make_collective
+from collsyn.model.collective import make_collective
 from collsyn.model.dtypes import DTYPES, OPS
+from collsyn.model.kinds import KINDS, REDUCING
 
 COUNTS = {"alltoallv": [[0, 1, 2], [3, 0, 1], [1, 1, 4]]}
 NAMED = [kind for kind in KINDS if kind != "custom"]

@@ -4,8 +4,9 @@ import pytest
 
 from collsyn.bench.data import Pattern
 from collsyn.bench.mpi import MpiCollective, not_comparable
-from collsyn.model.collective import KINDS, REDUCING, make_collective
+from collsyn.model.collective import make_collective
 from collsyn.model.dtypes import DTYPES, OPS
+from collsyn.model.kinds import KINDS, REDUCING
 from collsyn.runtime.launch import launch
 from collsyn.runtime.mpirun import find_mpirun, has_mpi
 

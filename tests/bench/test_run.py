@@ -8,7 +8,8 @@ import pytest
 from collsyn.bench.run import BenchOptions, Case, _Launch, bench, prepare, raise_if_wrong
 from collsyn.bench.sources import Prepared, Source
 from collsyn.errors import InputError, VerificationError
-from collsyn.model.collective import REDUCING, make_collective
+from collsyn.model.collective import make_collective
+from collsyn.model.kinds import REDUCING
 from collsyn.model.plan import Op, Plan
 from collsyn.model.plan_file import plan_text
 from collsyn.runtime.mpirun import find_mpirun, has_mpi

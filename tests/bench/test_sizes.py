@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from collsyn.bench.sizes import count_column, num_elements, sweep
 from collsyn.errors import InputError
-from collsyn.model.collective import KINDS, make_collective
+from collsyn.model.collective import make_collective
+from collsyn.model.kinds import KINDS
 
 COUNTS = {"alltoallv": [[0, 1, 2], [3, 0, 1], [1, 1, 0]]}
 NAMED = [kind for kind in KINDS if kind != "custom"]

@@ -15,7 +15,8 @@ from collsyn.bounds.bound import bounds_by_argument, whole_bounds_by_argument
 from collsyn.bounds.case import Case
 from collsyn.bounds.parts import _messages
 from collsyn.errors import Infeasible
-from collsyn.model.collective import KINDS, REDUCING, custom_collective, make_collective
+from collsyn.model.collective import custom_collective, make_collective
+from collsyn.model.kinds import KINDS, REDUCING
 from collsyn.model.schedule import COPY, Schedule
 from collsyn.synth.transform import reverse
 from tests.support.bruteforce import why_invalid

@@ -9,7 +9,8 @@ import pytest
 from collsyn.check.simulate import retime
 from collsyn.check.summary import plan_summary, steps, summary
 from collsyn.model.bound import Bound
-from collsyn.model.collective import KINDS, make_collective
+from collsyn.model.collective import make_collective
+from collsyn.model.kinds import KINDS
 from collsyn.model.metrics import algbw_gb_s, busbw_factor, busbw_gb_s
 from tests.support.hand_plans import swap_plan
 from tests.support.schedules import SIZE, by_hand, from_rows, ring_allgather

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import _options
-from collsyn.model.collective import KINDS
+from collsyn.model.kinds import KINDS
 
 
 def taken(decorator, args):
@@ -27,8 +27,9 @@ def refused(decorator, args):
     return caught.value.format_message()
 
 
-def test_collectives_are_those_of_the_model():
-    assert set(_options.COLLECTIVES) == set(KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_collective_of_the_model_is_taken(kind):
+    assert taken(_options.collective_option(), ["--collective", kind]) == {"collective": kind}
 
 
 @pytest.mark.parametrize("spelling", ["reducescatter", "reduce-scatter", "Reduce_Scatter"])
@@ -40,7 +41,7 @@ def test_spellings_of_a_collective(spelling):
 def test_an_unknown_collective_is_answered_with_the_known_ones():
     message = refused(_options.collective_option(), ["--collective", "gossip"])
     assert "'--collective': no collective 'gossip'" in message
-    assert all(name in message for name in _options.COLLECTIVES)
+    assert all(name in message for name in KINDS)
 
 
 def test_size_in_bytes_and_its_default():

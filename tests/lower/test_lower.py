@@ -13,8 +13,9 @@ from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError, VerificationError
 from collsyn.lower.lower import lower
-from collsyn.model.collective import KINDS, Collective, make_collective
+from collsyn.model.collective import Collective, make_collective
 from collsyn.model.dtypes import DTYPES, OPS
+from collsyn.model.kinds import KINDS
 from collsyn.model.plan import Buffer, Op
 from collsyn.model.plan_file import plan_text, read_plan, write_plan
 from collsyn.model.schedule import COPY, REDUCE, Schedule

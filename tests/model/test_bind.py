@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from collsyn.errors import InputError
 from collsyn.model.bind import bind, divisions, layout
-from collsyn.model.collective import KINDS, Collective, custom_collective, make_collective
+from collsyn.model.collective import Collective, custom_collective, make_collective
+from collsyn.model.kinds import KINDS
 from collsyn.model.plan import Buffer, Op, Plan
 
 NAMED = tuple(kind for kind in KINDS if kind != "custom")

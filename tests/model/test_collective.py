@@ -8,9 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from collsyn.errors import InputError
-from collsyn.model.collective import KINDS, REDUCING, ROOTED, custom_collective, make_collective
+from collsyn.model.collective import custom_collective, make_collective
 from collsyn.model.collective_file import collective_document, collective_from_fields, read_collective, read_counts
 from collsyn.model.fields import Fields
+from collsyn.model.kinds import KINDS, REDUCING, ROOTED
 
 NAMED = KINDS[:-1]
 MATRIX = [[0, 2, 1], [3, 0, 0], [1, 1, 1]]

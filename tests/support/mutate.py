@@ -15,7 +15,8 @@ import numpy as np
 
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError
-from collsyn.model.collective import ROOTED, make_collective
+from collsyn.model.collective import make_collective
+from collsyn.model.kinds import ROOTED
 from collsyn.model.schedule import RouteCosts, Schedule
 from tests.support.bruteforce import why_invalid
 

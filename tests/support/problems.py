@@ -13,7 +13,8 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from collsyn.model.collective import KINDS, ROOTED, Collective, custom_collective
+from collsyn.model.collective import Collective, custom_collective
+from collsyn.model.kinds import KINDS, ROOTED
 from collsyn.model.topology import Topology
 from collsyn.synth.problem import Problem
 from tests.support.topologies import random_topologies
