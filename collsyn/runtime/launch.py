@@ -204,7 +204,9 @@ def _run_here(function: Callable[..., Any], arguments: dict[str, Any], num_ranks
         if bootstrap.rank or isinstance(error, PeerFailed):
             # The rank that failed first, or rank 0 for all of them, should be the one that is heard.
             time.sleep(_LAST_WORDS_S / 2)
-        print(f"collsyn: error: {text}", file=sys.stderr, flush=True)
+        # One write: ranks of one mpirun share the stream, and print() may write the line break apart.
+        sys.stderr.write(f"collsyn: error: {text}\n")
+        sys.stderr.flush()
         bootstrap.end(text)
         bootstrap.kill(code)
         raise
