@@ -12,10 +12,12 @@ class Timing:
     """One way of calling (out of place, in place): seconds of a call and wrong elements over all ranks.
 
     `wrong` is None where nothing was checked, `time_s` where nothing may be shown: a wrong result has no time.
+    `blocks_s` are the blocks whose median it is.
     """
 
     time_s: float | None
     wrong: int | None
+    blocks_s: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -27,8 +29,8 @@ class Timing:
 class Comparison:
     """Another library's collective on the same ranks in the same job, in blocks that alternate with ours.
 
-    `ratio` is its median time over ours, `low` .. `high` the 95% bootstrap interval; above 1 it is the slower one.
-    `reason` says why it was not run; then the rest is None.
+    `ratio` is its median time over ours, `low` .. `high` the 95% bootstrap interval; above 1 it is the slower one;
+    `blocks_s` are the blocks behind the median. `reason` says why it was not run; then the rest is None.
     """
 
     time_s: float | None = None
@@ -36,6 +38,7 @@ class Comparison:
     low: float | None = None
     high: float | None = None
     reason: str | None = None
+    blocks_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

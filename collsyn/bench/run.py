@@ -222,14 +222,17 @@ class _Launch:
         if "reason" in known[0]:
             return Comparison(reason=known[0]["reason"])
         theirs = self._blocks(known)
-        return Comparison(float(np.median(theirs)), *ratio_of_medians(theirs, ours, self.options.seed))
+        ratio, low, high = ratio_of_medians(theirs, ours, self.options.seed)
+        return Comparison(float(np.median(theirs)), ratio, low, high, blocks_s=tuple(theirs))
 
 
 def _timing(blocks: Sequence[float], found: Sequence[Mapping[str, Any]]) -> Timing:
     """Median over blocks; no time where an element is wrong."""
     checked = [one["wrong"] for one in found if one["wrong"] is not None]
     wrong = sum(checked) if checked else None
-    return Timing(None if wrong or not blocks else float(np.median(blocks)), wrong)
+    if wrong or not blocks:
+        return Timing(None, wrong)
+    return Timing(float(np.median(blocks)), wrong, tuple(blocks))
 
 
 def _config(options: BenchOptions) -> dict[str, Any]:

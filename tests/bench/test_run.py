@@ -53,6 +53,7 @@ def test_rows_of_a_sweep(make, dtype):
         for timing in (row.out_of_place, row.in_place):
             assert timing.wrong == 0
             assert timing.time_s > 0
+            assert min(timing.blocks_s) <= timing.time_s <= max(timing.blocks_s)
         assert (row.simulated_s, row.bound_s, row.against) == (None, None, {})
     raise_if_wrong(result)
 
@@ -129,6 +130,7 @@ def test_against_mpi_in_one_job():
         comparison = row.against["mpi"]
         assert comparison.reason is None
         assert comparison.time_s > 0
+        assert min(comparison.blocks_s) <= comparison.time_s <= max(comparison.blocks_s)
         assert comparison.low <= comparison.ratio <= comparison.high
     reduced = bench([of_plan(ring_allreduce(2))], replace(options, sizes=(4096,), dtype="bfloat16"))
     assert "bfloat16" in reduced.rows[0].against["mpi"].reason
