@@ -10,8 +10,8 @@ from ._output import emit_json, note, progress, text
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
 
 if TYPE_CHECKING:
+    from collsyn.bench.job import BenchOptions
     from collsyn.bench.result import BenchResult, Row
-    from collsyn.bench.run import BenchOptions
     from collsyn.bench.sources import Source
     from collsyn.model.topology import Topology
 
@@ -141,7 +141,8 @@ def command(
     MPI's own collective in the same job, as a multiple of ours (out of place), with its 95% interval.
     --emulate runs on the links of a machine that is not there; a call takes a second or more.
     """
-    from collsyn.bench.run import BenchOptions, bench, raise_if_wrong
+    from collsyn.bench.job import BenchOptions
+    from collsyn.bench.run import bench, raise_if_wrong
     from collsyn.bench.sizes import sweep
     from collsyn.bench.sources import check_same_ranks
     from collsyn.files import require_writable

@@ -1,10 +1,11 @@
 """The JSON of nccl-tests (version 3), with what collsyn adds to it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from collsyn.bench.result import BenchResult, Comparison, Row, Timing
 from collsyn.bench.table import NCCL_NAMES
-from collsyn.units import s_to_us
+from collsyn.units import rounded, s_to_us
 
 VERSION = 3
 
@@ -39,6 +40,9 @@ def _row(row: Row) -> dict[str, Any]:
         "simulated_us": None if row.simulated_s is None else s_to_us(row.simulated_s),
         "bound_us": None if row.bound_s is None else s_to_us(row.bound_s),
         "emulation_factor": row.emulation_factor,
+        "benchmark": row.benchmark,
+        "samples_us": _by_launch(row.out_of_place.blocks_s, row.launches),
+        "copies_us": _by_launch(row.copies_s, row.launches),
         "against": {name: _comparison(comparison) for name, comparison in row.against.items()},
     }
 
@@ -50,6 +54,13 @@ def _timing(row: Row, timing: Timing) -> dict[str, Any]:
         "bus_bw": row.busbw(timing),
         "nwrong": timing.wrong,
     }
+
+
+def _by_launch(blocks_s: Sequence[float], launches: int) -> list[list[float]]:
+    """Microseconds of the blocks, a list a launch."""
+    per_launch = len(blocks_s) // launches
+    blocks_us = [rounded(s_to_us(seconds)) for seconds in blocks_s]
+    return [blocks_us[launch * per_launch : (launch + 1) * per_launch] for launch in range(launches)]
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

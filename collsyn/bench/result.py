@@ -12,7 +12,7 @@ class Timing:
     """One way of calling (out of place, in place): seconds of a call and wrong elements over all ranks.
 
     `wrong` is None where nothing was checked, `time_s` where nothing may be shown: a wrong result has no time.
-    `blocks_s` are the blocks whose median it is.
+    `blocks_s` are the blocks whose median it is, those of one launch after those of the one before.
     """
 
     time_s: float | None
@@ -47,7 +47,8 @@ class Row:
 
     `asked_bytes` is the size before rounding. `in_place` is None where the collective knows no such call. `simulated_s`
     and `bound_s` are None where there is no topology to compute them with. On an emulated machine times are those of
-    it, and ranks took `emulation_factor` times as long.
+    it, and ranks took `emulation_factor` times as long. `benchmark` is the name in a suite. `copies_s` are
+    blocks of plain copies of memory, each timed beside a block of calls out of place; empty where none were.
     """
 
     collective: str
@@ -67,6 +68,9 @@ class Row:
     bound_s: float | None = None
     against: Mapping[str, Comparison] = field(default_factory=dict)
     emulation_factor: float | None = None
+    benchmark: str = ""
+    launches: int = 1
+    copies_s: tuple[float, ...] = ()
 
     @property
     def timings(self) -> tuple[Timing, ...]:

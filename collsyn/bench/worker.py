@@ -24,6 +24,8 @@ from collsyn.runtime.worker import report
 BLOCKS = 10
 _BLOCK_S = 2e-3
 _MAX_CALLS = 200
+# A copy that is timed moves as many bytes as the collective leaves on a rank, within these limits.
+_COPIED_BYTES = (64 << 10, 32 << 20)
 
 
 def run_cases(
@@ -32,11 +34,12 @@ def run_cases(
     """Run benchmark cases one after the other; what this rank saw of each.
 
     `plans` are texts of plan files; those of rank 0 count on all ranks. A case has plan (its index), elements, dtype,
-    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare) and factor
-    (None, or how much slower than `topology`, a document, it is emulated; seconds are then those of it). Its result
-    has `out` and `in`, each {seconds: [per call, one a block], wrong: elements or None, calls: in all} (`in` None
-    where not run; seconds empty where any rank's result is wrong), and `mpi`: the same, or {reason}, or None.
-    Each result is also reported as soon as it is there.
+    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare), copy (whether
+    to time plain copies in turn with ours) and factor (None, or how much slower than `topology`, a document, it is
+    emulated; seconds are then those of it). Its result has `out` and `in`, each {seconds: [per call, one a block],
+    wrong: elements or None, calls: in all} (`in` None where not run; seconds empty where any rank's result is wrong),
+    `copy`: the same or None, and `mpi`: the same, or {reason}, or None. Each result is also reported as soon as it is
+    there.
     """
     texts = [text.decode() for text in _of_rank_0(bootstrap, plans)]
     known: dict[int, Plan] = {}
@@ -72,16 +75,19 @@ class _Case:
     def run(self) -> dict[str, Any]:
         """Everything that is asked for."""
         out = self._prepare(in_place=False)
-        result: dict[str, Any] = {"in": None, "mpi": None}
+        result: dict[str, Any] = {"in": None, "mpi": None, "copy": None}
         theirs, result["mpi"] = self._theirs()
         wrong = self._wrong(out)
         result["out"] = {"seconds": [], "wrong": wrong, "calls": 0}
         if not self._anywhere(wrong):
-            timers = [self._timer(out)] + ([_Timer(theirs.call)] if theirs is not None else [])
-            self._time(timers)
-            result["out"] = timers[0].result(self._wrong_after(out))
+            timers = {"out": self._timer(out)}
             if theirs is not None:
-                result["mpi"] = timers[1].result(None)
+                timers["mpi"] = _Timer(theirs.call)
+            if self.case["copy"]:
+                timers["copy"] = _Timer(_copy(out.output.nbytes))
+            self._time(list(timers.values()))
+            wrong_after = self._wrong_after(out)
+            result |= {name: timer.result(wrong_after if name == "out" else None) for name, timer in timers.items()}
         out.close()
         if self.case["in_place"]:
             result["in"] = self._in_place()
@@ -156,6 +162,17 @@ class _Case:
                 self.context.barrier()
                 timer.seconds.append(timer.block(timer.calls) / timer.calls)
         self.context.barrier()
+
+
+def _copy(num_bytes: int) -> Callable[[], None]:
+    """A copy within this rank's own memory, of about as many bytes as the collective leaves here."""
+    source = np.ones(min(max(num_bytes, _COPIED_BYTES[0]), _COPIED_BYTES[1]), dtype=np.uint8)
+    target = np.zeros_like(source)
+
+    def call() -> None:
+        np.copyto(target, source)
+
+    return call
 
 
 class _Timer:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collsyn.bench.run import BenchOptions, Case, _Launch, bench, prepare, raise_if_wrong
+from collsyn.bench.job import BenchOptions, Case, Job
+from collsyn.bench.run import bench, prepare, raise_if_wrong
 from collsyn.bench.sources import Prepared, Source
 from collsyn.errors import InputError, VerificationError
 from collsyn.model.collective import make_collective
@@ -23,6 +24,12 @@ needs_mpi = pytest.mark.skipif(not has_mpi() or find_mpirun() is None, reason="n
 def of_plan(plan):
     """A plan without a topology as a source."""
     return Source("by hand", "hand", plan.collective, None, plan=plan)
+
+
+def run_once(job):
+    """Rows of a job after its only launch."""
+    job.launch()
+    return job.rows()
 
 
 def damaged(plan):
@@ -61,7 +68,7 @@ def test_rows_of_a_sweep(make, dtype):
 def test_a_wrong_result_has_no_time_and_raises():
     plan = damaged(put_allgather(3))
     case = Case(of_plan(plan), 3072, 768, Prepared(plan, plan_text(plan), "hand", None, None))
-    (row,) = _Launch(case.source, [case], QUICK, None).rows()
+    (row,) = run_once(Job(case.source, [case], QUICK))
     for timing in (row.out_of_place, row.in_place):
         assert timing.wrong >= 256
         assert timing.time_s is None
@@ -117,7 +124,7 @@ def test_unknown_types_and_reductions_are_refused(change):
 def test_a_wrong_result_is_not_compared():
     plan = damaged(put_allgather(2))
     case = Case(of_plan(plan), 2048, 512, Prepared(plan, plan_text(plan), "hand", None, None))
-    (row,) = _Launch(case.source, [case], replace(QUICK, against=("mpi",), launcher="mpirun"), None).rows()
+    (row,) = run_once(Job(case.source, [case], replace(QUICK, against=("mpi",), launcher="mpirun")))
     assert row.out_of_place.wrong > 0
     assert row.against["mpi"].reason == "our own result is wrong"
 
