@@ -6,6 +6,7 @@ import numpy as np
 
 from collsyn.bounds.argument import Certificate, Proof, best_distinct, refuse, vertex_mask
 from collsyn.bounds.case import Case
+from collsyn.bounds.tightest import tightest_sets
 from collsyn.bounds.ways import steps_from_ranks
 from collsyn.model.arrays import F64, I64, Bools
 
@@ -39,17 +40,20 @@ class Cut:
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:
-        """Of ranks, balls around them, boxes, the topology's cuts, switches with their ranks, and complements."""
+        """The tightest that maximum flows find; then of ranks, balls around them, boxes, the topology's cuts, switches
+        with their ranks, and complements."""
         inside = candidate_sets(case)
         amount = case.amounts_into(inside[:, : case.topology.num_ranks])
+        rate, delay_s = _capacity(case, inside)
+        unit_s = (case.chunk_bytes or case.size_bytes / case.collective.total_units) / rate
+        # By throughput alone, and with the mean latency of the links that enter, as where all are used to the end.
+        by_rate = best_distinct(amount * unit_s)
         chosen = np.flatnonzero(amount > 0).tolist()
         if len(chosen) > MAX_TRIED:
-            rate, delay_s = _capacity(case, inside)
-            unit_s = (case.chunk_bytes or case.size_bytes / case.collective.total_units) / rate
-            # By throughput alone, and with the mean latency of the links that enter, as where all are used to the end.
-            by_rate = best_distinct(amount * unit_s)
             chosen = list(dict.fromkeys([*by_rate, *best_distinct(np.where(amount > 0, amount * unit_s + delay_s, 0))]))
-        return [{"kind": self.kind, "vertices": np.flatnonzero(inside[i]).tolist()} for i in chosen]
+        tightest = tightest_sets(case, inside[by_rate])
+        sets = [*tightest, *(inside[i] for i in chosen if not any(np.array_equal(inside[i], t) for t in tightest))]
+        return [{"kind": self.kind, "vertices": np.flatnonzero(mask).tolist()} for mask in sets]
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:
         """Time from the amount into `vertices` and the links there."""
