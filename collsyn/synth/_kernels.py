@@ -106,3 +106,54 @@ def earliest_starts(
             if is_copy[row]:
                 copied[target] = max(copied[target], done)
     return start
+
+
+@njit(cache=True)
+def company_order(
+    kind_ptr: npt.NDArray[np.int64],
+    kind_chunks: npt.NDArray[np.int32],
+    chunk_ptr: npt.NDArray[np.int64],
+    chunk_messages: npt.NDArray[np.int64],
+    message_ptr: npt.NDArray[np.int64],
+    message_chunks: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """The chunks of kind after kind, each followed by the one of its kind, not yet taken, that is in most of its
+    messages; see collsyn.synth.neighbours."""
+    num_chunks = len(kind_chunks)
+    kind = np.empty(num_chunks, np.int64)
+    for k in range(len(kind_ptr) - 1):
+        for at in range(kind_ptr[k], kind_ptr[k + 1]):
+            kind[kind_chunks[at]] = k
+    order = np.empty(num_chunks, np.int64)
+    taken = np.zeros(num_chunks, np.bool_)
+    shared = np.zeros(num_chunks, np.int64)
+    touched = np.empty(num_chunks, np.int64)
+    for k in range(len(kind_ptr) - 1):
+        next_free = kind_ptr[k]
+        for at in range(kind_ptr[k], kind_ptr[k + 1]):
+            best = -1
+            if at > 0:
+                last, count = order[at - 1], 0
+                for entry in range(chunk_ptr[last], chunk_ptr[last + 1]):
+                    m = chunk_messages[entry]
+                    for row in range(message_ptr[m], message_ptr[m + 1]):
+                        chunk = message_chunks[row]
+                        if kind[chunk] != k or taken[chunk]:
+                            continue
+                        if shared[chunk] == 0:
+                            touched[count] = chunk
+                            count += 1
+                        shared[chunk] += 1
+                for i in range(count):
+                    chunk = touched[i]
+                    if best < 0 or (-shared[chunk], chunk) < (-shared[best], best):
+                        best = chunk
+                for i in range(count):
+                    shared[touched[i]] = 0
+            if best < 0:
+                while taken[kind_chunks[next_free]]:
+                    next_free += 1
+                best = kind_chunks[next_free]
+            taken[best] = True
+            order[at] = best
+    return order

@@ -13,6 +13,7 @@ from collsyn.model.schedule import Schedule
 from collsyn.synth.alltoall import along_paths, goes_to_one
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.greedy_search import Run, Search
+from collsyn.synth.neighbours import numbered_by_company
 from collsyn.synth.problem import REVERSED, Options, Problem, provenance, turned
 from collsyn.synth.timing import by_start, in_order
 from collsyn.synth.transform import by_composition, by_reversal, compose, reverse, useful
@@ -45,7 +46,8 @@ class Greedy:
         if (problem.reduces or problem.kind == "gather") and problem.kind in REVERSED:
             return by_reversal(problem, lambda forward: self._solve(forward, options))
         model = MachineModel.of(problem.topology)
-        return along_paths(problem, options, model) if goes_to_one(problem) else spread(problem, options, model)
+        one = goes_to_one(problem)
+        return numbered_by_company((along_paths if one else spread)(problem, options, model))
 
     def _reduce_and_spread(self, problem: Problem, options: Options) -> Schedule:
         """A custom reduction: every chunk is reduced at one of its receivers, then copied from there to the others."""
