@@ -4,6 +4,7 @@ As in nccl-tests, an element is a hash of its rank and place, so that a misplace
 whole numbers, whose results are exact in any order.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ Array = npt.NDArray[Any]
 
 # Whole numbers up to this are exact in bfloat16, the coarsest type.
 _EXACT = 256
+# Elements that are made at a time: hashing takes some 40 bytes an element, and all ranks of a machine do it at once.
+_BLOCK = 1 << 20
 
 
 class Pattern:
@@ -34,19 +37,22 @@ class Pattern:
 
     def fill_input(self, rank: int, stored: Array) -> None:
         """Write the rank's input (its whole input buffer, in the storage type)."""
-        stored[...] = self._elements(rank, 0, len(stored))
+        for begin, length in _blocks(len(stored)):
+            stored[begin : begin + length] = self._elements(rank, begin, length)
         chunks, first, _ = self.places.input[rank]
         for chunk, at in zip(chunks.tolist(), first.tolist(), strict=True):
             if self._shared[chunk]:
                 length = int(self.places.lengths[chunk])
-                stored[at : at + length] = self._contribution(rank, chunk, length)
+                for begin, part in _blocks(length):
+                    stored[at + begin : at + begin + part] = self._contribution(rank, chunk, begin, part)
 
     def wrong_elements(self, rank: int, output: Array) -> int:
         """Elements of the rank's output buffer that are not as they must be; gaps between chunks do not count."""
         wrong = 0
         for chunk, at, length in self._runs(rank):
-            want = self._result(chunk, length)
-            wrong += int((self._comparable(output[at : at + length]) != self._comparable(want)).sum())
+            for begin, part in _blocks(length):
+                want, found = self._result(chunk, begin, part), output[at + begin : at + begin + part]
+                wrong += int((self._comparable(found) != self._comparable(want)).sum())
         return wrong
 
     def poison(self, output: Array) -> None:
@@ -67,24 +73,25 @@ class Pattern:
         totals = np.add.reduceat(lengths, starts) if len(starts) else lengths
         return list(zip(chunks[starts].tolist(), first[starts].tolist(), totals.tolist(), strict=True))
 
-    def _result(self, chunk: int, length: int) -> Array:
+    def _result(self, chunk: int, begin: int, length: int) -> Array:
+        """Right elements from element `begin` of a chunk on."""
         contributors = self.collective.contributors(chunk).tolist()
-        result = self._contribution(contributors[0], chunk, length)
+        result = self._contribution(contributors[0], chunk, begin, length)
         if not self.collective.reduces:
             return result
         combine = reducer(self.op, self.dtype.name)
         for rank in contributors[1:]:
-            combine(result, result, self._contribution(rank, chunk, length))
+            combine(result, result, self._contribution(rank, chunk, begin, length))
         if self.op == "avg" and len(contributors) > 1:
             divide(self.dtype.name, result, len(contributors))
         return result
 
-    def _contribution(self, rank: int, chunk: int, length: int) -> Array:
-        """Elements from a chunk's beginning on in a contributor's input."""
+    def _contribution(self, rank: int, chunk: int, begin: int, length: int) -> Array:
+        """Elements from element `begin` of a chunk on in a contributor's input."""
         if self._shared[chunk]:
-            return self._elements(self.collective.num_ranks + chunk, 0, length)
+            return self._elements(self.collective.num_ranks + chunk, begin, length)
         chunks, first, _ = self.places.input[rank]
-        return self._elements(rank, int(first[chunks == chunk][0]), length)
+        return self._elements(rank, int(first[chunks == chunk][0]) + begin, length)
 
     def _elements(self, owner: int, begin: int, length: int) -> Array:
         """Stored elements `begin` .. `begin + length` of an owner."""
@@ -103,6 +110,12 @@ class Pattern:
         if self.collective.reduces:
             return to_numbers(self.dtype.name, stored)
         return stored.view(np.dtype(f"u{self.dtype.num_bytes}"))
+
+
+def _blocks(length: int) -> Iterator[tuple[int, int]]:
+    """(first element, elements) of the parts of a stretch."""
+    for begin in range(0, length, _BLOCK):
+        yield begin, min(_BLOCK, length - begin)
 
 
 def _hash(index: npt.NDArray[np.uint64], owner: int, seed: int) -> npt.NDArray[np.uint64]:

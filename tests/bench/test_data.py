@@ -47,6 +47,22 @@ def test_the_reference_agrees(kind, dtype, op, elements, chunks, seed):
         assert pattern.wrong_elements(rank, output) == 0
 
 
+@pytest.mark.parametrize("kind", NAMED)
+def test_long_buffers_are_made_part_by_part(kind, monkeypatch):
+    collective = make_collective(kind, 3, 2, counts=COUNTS.get(kind))
+    whole = Pattern(collective, 100, "int32", "sum")
+    inputs = filled(whole, 3)
+    outputs = expected(collective, "int32", "sum", 100, inputs)
+    monkeypatch.setattr("collsyn.bench.data._BLOCK", 7)
+    for again, once in zip(filled(whole, 3), inputs, strict=True):
+        assert np.array_equal(again, once)
+    for rank, output in enumerate(outputs):
+        assert whole.wrong_elements(rank, output) == 0
+        if len(output) and len(whole.places.output[rank][0]):
+            output[whole.places.output[rank][1][-1]] ^= 1
+            assert whole.wrong_elements(rank, output) == 1
+
+
 @pytest.mark.parametrize("kind", ["allgather", "allreduce", "alltoall", "broadcast"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
 def test_wrong_elements_are_counted(kind, dtype):
