@@ -276,3 +276,8 @@ def output_option(text: str, default: str | None = None) -> Decorator:
         metavar="FILE",
         help=text,
     )
+
+
+def plot_option(what: str) -> Decorator:
+    """`--plot FILE`; the command gets `plot: str | None`, for `collsyn.pictures`."""
+    return click.option("--plot", metavar="FILE.svg", help=f"Draw {what}; SVG or PNG. Needs matplotlib.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._options import FILE, collective_name, examples, json_option, seed_option, size, subset_option
+from ._options import FILE, collective_name, examples, json_option, plot_option, seed_option, size, subset_option
 from ._output import emit_json, note, progress, text
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
 
@@ -61,7 +61,7 @@ def average(value: str) -> str:
         "collsyn bench",
         "collsyn bench allgather.json -b 1K -e 64M -f 4 --against mpi",
         "collsyn bench --collective allreduce --method ring --topology full:4 -d bfloat16 -o max --output ring.json",
-        "collsyn bench --collective allreduce --emulate dgx1 -b 64K -e 64M -f 32",
+        "collsyn bench --collective allreduce --emulate dgx1 -b 64K -e 64M -f 4 --plot allreduce.svg",
     ),
 )
 @click.argument("files", type=FILE, nargs=-1, metavar="[FILE]...")
@@ -103,6 +103,7 @@ def average(value: str) -> str:
     "--against", type=libraries, default=None, metavar="mpi", help="Run MPI's own collective as well, in turn."
 )
 @click.option("--output", metavar="FILE.json", help="Write the JSON of nccl-tests to a file.")
+@plot_option("bandwidth against size")
 @rank_options
 @seed_option()
 @json_option()
@@ -126,6 +127,7 @@ def command(
     over_ranks: str | None,
     against: tuple[str, ...] | None,
     output: str | None,
+    plot: str | None,
     backend: str,
     ranks: int | None,
     launcher: str | None,
@@ -154,6 +156,10 @@ def command(
     speaks = is_speaker(how)
     if output is not None and speaks:
         require_writable(output)
+    if plot is not None and speaks:
+        from collsyn.pictures.sheet import require_picture
+
+        require_picture(plot)
     sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
     check_same_ranks(sources, ranks)
     check_same_ranks(sources, world_size(how), "the ranks of this job are")
@@ -185,6 +191,12 @@ def command(
         return
     _write(result, output, as_json)
     raise_if_wrong(result)
+    if plot is not None:
+        from collsyn.pictures.bandwidth import bench_charts, bench_title
+        from collsyn.pictures.bandwidth_picture import draw_bandwidth
+
+        draw_bandwidth(plot, bench_title(result), bench_charts(result.rows))
+        note(f"wrote {plot}")
 
 
 def _check_choice(

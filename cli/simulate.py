@@ -12,13 +12,15 @@ from ._options import (
     chosen_sizes,
     examples,
     json_option,
+    plot_option,
     ranks,
     sizes_options,
     topology_option,
 )
-from ._output import emit_json, table, text
+from ._output import emit_json, note, table, text
 
 if TYPE_CHECKING:
+    from collsyn.check.simulate_plan import PlanTimes
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
     from collsyn.model.topology import Topology
@@ -46,6 +48,7 @@ def window(value: str) -> tuple[float, float]:
     epilog=examples(
         "collsyn simulate allgather.json --sizes 1K:1G",
         "collsyn simulate allgather.json --topology collsyn-out/profile.yaml --show-ranks 0-7 --window 0:20",
+        "collsyn simulate allgather.json --plot links.svg",
     ),
 )
 @click.argument("file", type=FILE)
@@ -54,6 +57,7 @@ def window(value: str) -> tuple[float, float]:
 @click.option("--show-ranks", type=ranks, metavar="RANKS", help="Draw when these ranks send what, like 0-7.")
 @click.option("--window", "window_s", type=window, metavar="A:B", help="Draw from A to B only, in microseconds.")
 @click.option("--plan", "with_plan", is_flag=True, help="Simulate the plan, too, above 64 ranks.")
+@plot_option("how busy every link is over time (of several sizes: bandwidth against size)")
 @json_option()
 def command(
     file: Path,
@@ -63,6 +67,7 @@ def command(
     show_ranks: tuple[int, ...] | None,
     window_s: tuple[float, float] | None,
     with_plan: bool,
+    plot: str | None,
     as_json: bool,
 ) -> None:
     """Time a schedule or plan at its own size or others, on its own topology or another of equal wiring.
@@ -75,18 +80,28 @@ def command(
     from collsyn.model.schedule import Schedule
     from collsyn.topology.resolve import load_topology
 
+    if plot is not None:
+        from collsyn.pictures.sheet import require_picture
+
+        require_picture(plot)
     _, what = read_any(file)
     costs = load_topology(topology) if topology is not None else None
     asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule) else DEFAULT_SIZE)
     drawing = show_ranks is not None or window_s is not None
+    drawings: list[str] = []
     if isinstance(what, Schedule):
         timed, verify_s = _retimed(what, file, asked.size_bytes, costs)
-        documents = [_document(schedule, file, verify_s, with_plan) for schedule in timed]
+        found = [(_planned(schedule, with_plan), schedule) for schedule in timed]
+        documents = [_document(schedule, file, verify_s, planned) for planned, schedule in found]
         drawings = [_drawing(schedule, show_ranks, window_s) for schedule in timed] if drawing else []
+        simulated, first = found[0]
     else:
         if drawing:
             raise click.UsageError("--show-ranks and --window draw schedules; a plan has no times of its own")
-        documents, drawings = _plan_documents(what, file, asked.size_bytes, costs), []
+        documents, simulated = _plan_documents(what, file, asked.size_bytes, costs)
+        first = None
+    if plot is not None:
+        _plot(plot, documents, first, simulated)
     if as_json:
         for document, drawn in zip(documents, drawings, strict=False):
             document["timeline"] = drawn.splitlines()
@@ -114,16 +129,25 @@ def _retimed(
     return [retime(schedule, size_bytes, costs) for size_bytes in sizes or (schedule.size_bytes,)], verify_s
 
 
-def _document(schedule: "Schedule", file: Path, verify_s: float, with_plan: bool) -> dict[str, Any]:
-    from collsyn.check.simulate import utilisation
+def _planned(schedule: "Schedule", with_plan: bool) -> "tuple[Plan, PlanTimes] | None":
+    """The plan of a schedule and its simulation; None above 64 ranks unless asked for."""
     from collsyn.check.simulate_plan import simulate_plan
-    from collsyn.check.summary import summary
     from collsyn.lower.lower import lower
     from collsyn.portfolio.auto import MAX_PLAN_RANKS
 
-    plan_s = None
-    if with_plan or schedule.topology.num_ranks <= MAX_PLAN_RANKS:
-        plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    if not with_plan and schedule.topology.num_ranks > MAX_PLAN_RANKS:
+        return None
+    plan = lower(schedule)
+    return plan, simulate_plan(plan, schedule.topology, schedule.size_bytes)
+
+
+def _document(
+    schedule: "Schedule", file: Path, verify_s: float, planned: "tuple[Plan, PlanTimes] | None"
+) -> dict[str, Any]:
+    from collsyn.check.simulate import utilisation
+    from collsyn.check.summary import summary
+
+    plan_s = None if planned is None else planned[1].finish_s
     used = utilisation(schedule)
     busiest = sorted(used.nonzero()[0].tolist(), key=lambda link: (-used[link], link))[:SHOWN_LINKS]
     return {
@@ -135,7 +159,10 @@ def _document(schedule: "Schedule", file: Path, verify_s: float, with_plan: bool
     }
 
 
-def _plan_documents(plan: "Plan", file: Path, sizes: tuple[int, ...], costs: "Topology | None") -> list[dict[str, Any]]:
+def _plan_documents(
+    plan: "Plan", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
+) -> "tuple[list[dict[str, Any]], tuple[Plan, PlanTimes]]":
+    """A document for every size, and the simulation at the first."""
     import time
 
     from collsyn.check.simulate_plan import simulate_plan
@@ -149,12 +176,43 @@ def _plan_documents(plan: "Plan", file: Path, sizes: tuple[int, ...], costs: "To
     begin = time.perf_counter()
     verify_plan(plan).raise_if_bad(str(file))
     verify_s = time.perf_counter() - begin
-    return [
-        plan_summary(
-            plan, topology, size_bytes, simulate_plan(plan, topology, size_bytes).finish_s, verify_s, str(file)
-        )
-        for size_bytes in sizes
+    simulated = [simulate_plan(plan, topology, size_bytes) for size_bytes in sizes]
+    documents = [
+        plan_summary(plan, topology, size_bytes, times.finish_s, verify_s, str(file))
+        for size_bytes, times in zip(sizes, simulated, strict=True)
     ]
+    return documents, (plan, simulated[0])
+
+
+def _plot(
+    path: str,
+    documents: list[dict[str, Any]],
+    schedule: "Schedule | None",
+    planned: "tuple[Plan, PlanTimes] | None",
+) -> None:
+    """Draw the links of the one size, or bandwidth against the sizes."""
+    from collsyn.pictures.bandwidth import sweep_chart
+    from collsyn.pictures.bandwidth_picture import draw_bandwidth
+    from collsyn.pictures.link_picture import Panel, draw_links
+    from collsyn.pictures.link_use import plan_use, schedule_use
+    from collsyn.pictures.sheet import size_text
+    from collsyn.units import us_to_s
+
+    first = documents[0]
+    made_by = f", {first['method']}" if first["method"] else ""
+    if len(documents) > 1:
+        draw_bandwidth(path, f"{first['topology']}{made_by}", [sweep_chart(documents)])
+    else:
+        panels, topologies = [], []
+        if schedule is not None:
+            topologies.append(schedule.topology)
+            panels.append(Panel("schedule", schedule_use(schedule), first["gap"]))
+        if planned is not None:
+            topologies.append(planned[1].topology)
+            panels.append(Panel("plan", plan_use(*planned, first["size_bytes"]), first["plan_gap"]))
+        title = f"{first['collective']} of {size_text(first['size_bytes'])} on {first['topology']}{made_by}"
+        draw_links(path, title, topologies[0], panels, us_to_s(first["bound_us"]))
+    note(f"wrote {path}")
 
 
 def _drawing(schedule: "Schedule", show_ranks: tuple[int, ...] | None, window_s: tuple[float, float] | None) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from collsyn.model.plan import READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
 from collsyn.model.topology import Topology
 from collsyn.topology.hops import Hops, chains, hops
+
+if TYPE_CHECKING:
+    from collsyn.check._sharing_kernels import Net
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,17 +193,9 @@ def _ways(topology: Topology) -> _Ways:
 def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -> tuple[F64, F64, F64]:
     """Start, end and arrival of every instruction; raises VerificationError for a deadlock."""
     from collsyn.check import _plan_kernels as kernels
-    from collsyn.check._sharing_kernels import Net, new_flows, new_queue
+    from collsyn.check._sharing_kernels import new_flows, new_queue
 
-    costs = RouteCosts.of(topology, transfers.routes)
-    net = Net(
-        route_ptr=transfers.routes.ptr,
-        route_link=transfers.routes.data,
-        alpha_s=costs.alpha_s,
-        tail_bytes=costs.overhead_s * costs.rate,
-        bandwidth=topology.bandwidth,
-        width=int(transfers.routes.lengths().max(initial=1)),
-    )
+    net = net_of(topology, transfers.routes)
     program = kernels.Program(
         channel_ptr=plan.channel_ptr,
         kind=_kinds(plan, transfers),
@@ -234,6 +230,21 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
         interleaving(plan)  # raises, and says who waits for whom
         raise AssertionError("a plan that can run got stuck")
     return times.start_s, times.end_s, times.arrival_s
+
+
+def net_of(topology: Topology, routes: Rows) -> "Net":
+    """Links and routes as the kernels of sharing take them."""
+    from collsyn.check._sharing_kernels import Net
+
+    costs = RouteCosts.of(topology, routes)
+    return Net(
+        route_ptr=routes.ptr,
+        route_link=routes.data,
+        alpha_s=costs.alpha_s,
+        tail_bytes=costs.overhead_s * costs.rate,
+        bandwidth=topology.bandwidth,
+        width=int(routes.lengths().max(initial=1)),
+    )
 
 
 def _kinds(plan: Plan, transfers: Transfers) -> I64:
