@@ -20,6 +20,7 @@ from ._options import (
 from ._output import emit_json, note, table, text
 
 if TYPE_CHECKING:
+    from collsyn.check.recognise import Foreign
     from collsyn.check.simulate_plan import PlanTimes
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
@@ -76,7 +77,7 @@ def command(
     Its plan (channels, flags, fair sharing of links) is simulated as well, and is the time to
     expect on a machine. TOPO gives the costs, for example a measured profile.
     """
-    from collsyn.check.recognise import read_any
+    from collsyn.check.recognise import read_content
     from collsyn.model.schedule import Schedule
     from collsyn.topology.resolve import load_topology
 
@@ -84,7 +85,7 @@ def command(
         from collsyn.pictures.sheet import require_picture
 
         require_picture(plot)
-    _, what = read_any(file)
+    _, what = read_content(file)
     costs = load_topology(topology) if topology is not None else None
     asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule) else DEFAULT_SIZE)
     drawing = show_ranks is not None or window_s is not None
@@ -160,7 +161,7 @@ def _document(
 
 
 def _plan_documents(
-    plan: "Plan", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
+    what: "Plan | Foreign", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
 ) -> "tuple[list[dict[str, Any]], tuple[Plan, PlanTimes]]":
     """A document for every size, and the simulation at the first."""
     import time
@@ -169,19 +170,22 @@ def _plan_documents(
     from collsyn.check.summary import plan_summary
     from collsyn.check.verify import verify_plan
     from collsyn.errors import InputError
+    from collsyn.model.plan import Plan
 
-    topology = costs if costs is not None else plan.topology
+    topology = what.topology if costs is None and isinstance(what, Plan) else costs
     if topology is None:
         raise InputError(f"{file}: is a plan that names no topology; give one with --topology")
     begin = time.perf_counter()
-    verify_plan(plan).raise_if_bad(str(file))
+    report = verify_plan(what) if isinstance(what, Plan) else what.verify()
+    report.raise_if_bad(str(file))
     verify_s = time.perf_counter() - begin
-    simulated = [simulate_plan(plan, topology, size_bytes) for size_bytes in sizes]
+    plans = [what if isinstance(what, Plan) else what.plan(size_bytes) for size_bytes in sizes]
+    simulated = [simulate_plan(plan, topology, size_bytes) for plan, size_bytes in zip(plans, sizes, strict=True)]
     documents = [
         plan_summary(plan, topology, size_bytes, times.finish_s, verify_s, str(file))
-        for size_bytes, times in zip(sizes, simulated, strict=True)
+        for plan, times, size_bytes in zip(plans, simulated, sizes, strict=True)
     ]
-    return documents, (plan, simulated[0])
+    return documents, (plans[0], simulated[0])
 
 
 def _plot(

@@ -110,12 +110,8 @@ def owners(plan: Plan) -> I64:
 
 
 def place(plan: Plan, instruction: int) -> str:
-    """Rank, channel of the rank, number within the channel, and the instruction in words."""
-    channel = int(np.searchsorted(plan.channel_ptr, instruction, side="right")) - 1
-    rank = int(plan.channel_rank[channel])
-    within = int((plan.channel_rank[:channel] == rank).sum())
-    at = instruction - int(plan.channel_ptr[channel])
-    return f"rank {rank} channel {within} instruction {at} ({plan.describe(instruction)})"
+    """How messages name an instruction."""
+    return plan.place(instruction)
 
 
 def _stuck(plan: Plan, position: Sequence[int], level: Sequence[int], target: Sequence[int]) -> str:
@@ -131,8 +127,8 @@ def _stuck(plan: Plan, position: Sequence[int], level: Sequence[int], target: Se
         reason = f"the flag is {level[target[wait]]}"
         if len(raises):
             signaller = int(np.searchsorted(plan.channel_ptr, raises[0], side="right")) - 1
-            reason += f" and waits for {place(plan, int(raises[0]))}, which stands at "
-            reason += f"{position[signaller] - int(plan.channel_ptr[signaller])}"
+            reason += f" and waits for {place(plan, int(raises[0]))}, which comes behind "
+            reason += place(plan, position[signaller])
         else:
             reason += " and nobody raises it that far"
         lines.append(f"{place(plan, wait)}: {reason}")

@@ -1,15 +1,29 @@
-"""Reads a file that holds a schedule or a plan, told by what is in it and not by its name."""
+"""Reads a file that holds a schedule, a plan or a foreign program, told by what is in it and not by its name."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
+from collsyn.check.report import Report
 from collsyn.errors import InputError
 from collsyn.files import read_bytes
 from collsyn.model import plan_file, schedule_file
 from collsyn.model.fields import Fields, parse_document
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
+
+
+class Foreign(Protocol):
+    """A program of another runtime, judged by that runtime's rules; to all others it is a plan."""
+
+    def verify(self) -> Report:
+        """All checks of the program."""
+
+    def plan(self, size_bytes: int | None = None) -> Plan:
+        """The plan that does the same, as it runs at a size; raises VerificationError where there is none."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,12 @@ class Content:
         value = self.fields.peek("schema") if self.fields is not None else None
         return value if isinstance(value, str) else ""
 
+    @property
+    def element(self) -> str:
+        """The name of the first element of an XML document, or nothing."""
+        found = None if self.fields is not None else re.search(rb"<([A-Za-z_][\w.-]*)", self.raw)
+        return "" if found is None else found[1].decode()
+
 
 @dataclass(frozen=True)
 class Format:
@@ -39,7 +59,7 @@ class Format:
 
     kind: str
     matches: Callable[[Content], bool]
-    read: Callable[[Content], Schedule | Plan]
+    read: Callable[[Content], Schedule | Plan | Foreign]
 
 
 def _from_fields(read: Callable[[Fields], Schedule | Plan]) -> Callable[[Content], Schedule | Plan]:
@@ -50,16 +70,35 @@ def _from_fields(read: Callable[[Fields], Schedule | Plan]) -> Callable[[Content
     return apply
 
 
+def _named(reader: str) -> Callable[[Content], Foreign]:
+    """A reader of foreign files by its name, "module:function"; it takes bytes and a path. The packages that know
+    foreign formats lie above this one, so that they are known here by name only, and loaded for such a file."""
+
+    def apply(content: Content) -> Foreign:
+        module, _, function = reader.partition(":")
+        return cast(Foreign, getattr(import_module(module), function)(content.raw, str(content.path)))
+
+    return apply
+
+
 # In the order in which they are tried; a foreign format is one more row.
 FORMATS: tuple[Format, ...] = (
     Format("schedule", lambda c: c.raw[:2] == b"PK", lambda c: schedule_file.read_schedule(c.path)),
     Format("schedule", lambda c: c.schema == schedule_file.SCHEMA, _from_fields(schedule_file.schedule_from_fields)),
     Format("plan", lambda c: c.schema == plan_file.SCHEMA, _from_fields(plan_file.plan_from_fields)),
+    Format("msccl-xml", lambda c: c.element == "algo", _named("collsyn.export.msccl_check:read_msccl")),
 )
 
 
 def read_any(path: str | Path) -> tuple[str, Schedule | Plan]:
-    """Kind and content of a schedule or plan file; raises InputError, which says what else the file is if known."""
+    """Kind and content of a file, a foreign program as the plan that it is; raises as `read_content`, and
+    VerificationError where a foreign program is none."""
+    kind, what = read_content(path)
+    return kind, what if isinstance(what, Schedule | Plan) else what.plan()
+
+
+def read_content(path: str | Path) -> tuple[str, Schedule | Plan | Foreign]:
+    """Kind and content of a file; raises InputError, which says what else the file is if known."""
     content = Content.of(Path(path))
     for known in FORMATS:
         if known.matches(content):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from collsyn.check import plan_checks
 from collsyn.check.loads import load_problems
-from collsyn.check.recognise import read_any
+from collsyn.check.recognise import read_content
 from collsyn.check.replay import replay, time_tolerance
 from collsyn.check.report import Findings, Problem, Report
 from collsyn.check.structure import batch_problems, field_problems, rate_problems, route_problems
@@ -71,9 +71,12 @@ def verify_plan(plan: Plan) -> Report:
 
 
 def verify_file(path: str | Path) -> Report:
-    """The report of a schedule or plan file, recognised by content; raises InputError where it is neither."""
-    kind, what = read_any(path)
-    report = verify_schedule(what) if isinstance(what, Schedule) else verify_plan(what)
+    """The report of a schedule, plan or foreign program, recognised by content; raises InputError where it is none."""
+    kind, what = read_content(path)
+    if isinstance(what, Schedule):
+        report = verify_schedule(what)
+    else:
+        report = verify_plan(what) if isinstance(what, Plan) else what.verify()
     return replace(report, kind=kind)
 
 

@@ -178,6 +178,14 @@ class Plan:
             extents[rank, Buffer.SCRATCH] = self.scratch_units[segments].sum()
         return extents
 
+    def place(self, instruction: int) -> str:
+        """Rank, channel of the rank, number within the channel, and the instruction in words."""
+        channel = int(np.searchsorted(self.channel_ptr, instruction, side="right")) - 1
+        rank = int(self.channel_rank[channel])
+        within = int((self.channel_rank[:channel] == rank).sum())
+        at = instruction - int(self.channel_ptr[channel])
+        return f"rank {rank} channel {within} instruction {at} ({self.describe(instruction)})"
+
     def describe(self, instruction: int) -> str:
         """One instruction in words, for messages and listings."""
         row = {key: int(values[instruction]) for key, values in self.columns.items()}

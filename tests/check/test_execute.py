@@ -138,7 +138,8 @@ def test_a_deadlock_names_who_waits_for_whom():
         interleaving(plan_of(collective, channels))
     lines = [
         f"rank {a} channel 0 instruction 0 (wait flag 0 >= 1 (of rank {b})): the flag is 0 and waits for "
-        f"rank {b} channel 0 instruction 1 (signal rank {a} flag 0 = 1), which stands at 0"
+        f"rank {b} channel 0 instruction 1 (signal rank {a} flag 0 = 1), which comes behind "
+        f"rank {b} channel 0 instruction 0 (wait flag 0 >= 1 (of rank {a}))"
         for a, b in ((0, 1), (1, 0))
     ]
     assert str(error.value) == f"deadlock, 2 channels wait: {lines[0]}; {lines[1]}"

@@ -1,0 +1,218 @@
+"""Programs of MSCCL: thread blocks that send and receive through first-in-first-out channels; three readers' limits."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+# Steps of the buffer of a channel between two GPUs that the readers' kernels cut it into, and steps that a piece takes.
+FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
+# Bytes of data in one piece at most: half of the 4 MiB buffer with Simple, an eighth of their smaller ones with others.
+SLICE_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 512 << 10}
+# Where a file names no end of its sizes, the one reader that allows this ends here.
+DEFAULT_MAX_BYTES = 128 << 20
+MAX_COUNT = 71
+MAX_NODES = 4096
+MAX_CHILDREN = 1024
+MAX_ATTRIBUTES = 16
+MAX_TEXT = 255
+MAX_REDUCES_IN_A_ROW = 16
+
+SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+RECEIVES = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+READS_SOURCE = frozenset({"s", "rrs", "rrc", "rrcs", "cpy", "re"})
+WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
+OPS = SENDS | RECEIVES | {"cpy", "re", "nop"}
+BUFFERS = {"i": "input", "o": "output", "s": "scratch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a thread block does at once; buffers are `i`, `o`, `s`, offsets and `count` are in chunks.
+
+    `dep_block` and `dep_step` (-1: none) name the step of another thread block of the GPU that must be done before;
+    only steps with `has_dep` tell others that they are done. `number` is what the file calls it.
+    """
+
+    op: str
+    src_buffer: str
+    src_offset: int
+    dst_buffer: str
+    dst_offset: int
+    count: int
+    dep_block: int = -1
+    dep_step: int = -1
+    has_dep: bool = False
+    number: int = 0
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A thread block: one peer that it sends to, one that it receives from (-1: none), over one channel."""
+
+    send: int
+    recv: int
+    channel: int
+    steps: tuple[Step, ...]
+    number: int = 0
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Chunks of the buffers that a GPU uses, and its thread blocks."""
+
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    blocks: tuple[Block, ...]
+    number: int = 0
+    line: int = field(default=0, compare=False)
+
+    def extent(self, buffer: str) -> int:
+        """Chunks of a buffer `i`, `o` or `s`."""
+        return {"i": self.input_chunks, "o": self.output_chunks, "s": self.scratch_chunks}[buffer]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One algorithm file: `collective` is our name of it, `coll` the file's; `num_chunks` make up the larger buffer.
+
+    Sizes in bytes from `min_bytes` to `max_bytes` (0: no end) use it. `given` are the attributes that its element has,
+    `quirks` lines that runtimes stumble over and why.
+    """
+
+    name: str
+    coll: str
+    collective: str
+    protocol: str
+    num_channels: int
+    num_chunks: int
+    in_place: bool
+    out_of_place: bool
+    min_bytes: int
+    max_bytes: int
+    gpus: tuple[Gpu, ...]
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    quirks: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+    line: int = field(default=0, compare=False)
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks."""
+        return len(self.gpus)
+
+    def longest_piece(self, size_bytes: int) -> int:
+        """Chunks that travel as one piece at most when the user's size is that."""
+        return max(1, min(MAX_COUNT, SLICE_BYTES[self.protocol] * self.num_chunks // max(size_bytes, 1)))
+
+    def shortest_piece(self) -> int:
+        """The same at the largest size that uses the program: channels are fullest there."""
+        if self.given and "maxBytes" not in self.given:
+            return self.longest_piece(DEFAULT_MAX_BYTES)
+        return self.longest_piece(self.max_bytes) if self.max_bytes else 1
+
+    def steps(self) -> Iterator[tuple[int, int, int, Step]]:
+        """All steps with the positions of their GPU and thread block, and their own."""
+        for g, gpu in enumerate(self.gpus):
+            for b, block in enumerate(gpu.blocks):
+                for s, step in enumerate(block.steps):
+                    yield g, b, s, step
+
+
+def where(gpu: int, block: int | None = None, step: int | None = None, line: int = 0) -> str:
+    """How messages name a place of a program."""
+    text = f"gpu {gpu}"
+    if block is not None:
+        text += f" tb {block}"
+    if step is not None:
+        text += f" step {step}"
+    return f"{text} (line {line})" if line else text
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A reader: what it calls collectives, what it requires, and where its tables end."""
+
+    name: str
+    reader: str
+    max_steps: int
+    max_blocks: int
+    max_channels: int
+    required: frozenset[str]
+    collectives: Mapping[str, str]
+    both_places: bool
+    unlimited: int
+    max_dep_block: int
+    checks_peers: bool
+    protocols: tuple[str, str, str]
+
+
+_COMMON = {"allreduce": "allreduce", "allgather": "allgather", "reduce": "reduce", "broadcast": "broadcast"}
+_EXECUTOR = {
+    **_COMMON,
+    "reducescatter": "reducescatter",
+    "alltoall": "alltoall",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+_BASE = frozenset({"ngpus", "nchannels", "nchunksperloop", "proto", "coll", "inplace"})
+
+DIALECTS = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect(
+            name="msccl",
+            reader="microsoft/msccl (NCCL 2.12)",
+            max_steps=256,
+            max_blocks=216,
+            max_channels=32,
+            required=_BASE | {"name"},
+            collectives={**_COMMON, "reducescatter": "reduce_scatter", "alltoall": "alltoall"},
+            both_places=False,
+            unlimited=1 << 40,
+            max_dep_block=215,
+            checks_peers=True,
+            protocols=("LL", "LL128", "Simple"),
+        ),
+        Dialect(
+            name="azure",
+            reader="Azure/msccl-executor-nccl (NCCL 2.23)",
+            max_steps=64,
+            max_blocks=1024,
+            max_channels=32,
+            required=_BASE | {"outofplace", "minBytes", "maxBytes"},
+            collectives=_EXECUTOR,
+            both_places=True,
+            unlimited=0,
+            max_dep_block=127,
+            checks_peers=False,
+            protocols=("LL", "LL128", "Simple"),
+        ),
+        Dialect(
+            name="rccl",
+            reader="ROCm/rccl before 2.28.3, the release that deprecated MSCCL",
+            max_steps=64,
+            max_blocks=64,
+            max_channels=128,
+            required=_BASE | {"outofplace", "minBytes", "maxBytes"},
+            collectives=_EXECUTOR,
+            both_places=True,
+            unlimited=0,
+            max_dep_block=63,
+            checks_peers=False,
+            protocols=("LL", "LL", "Simple"),
+        ),
+    )
+}
+# Names of files -> ours.
+COLLECTIVES = {name: kind for dialect in DIALECTS.values() for kind, name in dialect.collectives.items()}
+
+
+def shard_chunks(program_chunks: int, collective: str, num_gpus: int) -> tuple[int, int]:
+    """Chunks of the input and of the output of a GPU that has both; shards are a GPU's part of the larger buffer."""
+    shard = program_chunks // num_gpus
+    if collective in ("allgather", "gather"):
+        return shard, program_chunks
+    if collective in ("reducescatter", "scatter"):
+        return program_chunks, shard
+    return program_chunks, program_chunks
