@@ -55,9 +55,11 @@ class Content:
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: its name, how it is told from others, and how it is read (InputError where it cannot be)."""
+    """A kind of file: its name, what messages call it, how it is told from others, and how it is read (InputError where
+    it cannot be)."""
 
     kind: str
+    title: str
     matches: Callable[[Content], bool]
     read: Callable[[Content], Schedule | Plan | Foreign]
 
@@ -83,10 +85,15 @@ def _named(reader: str) -> Callable[[Content], Foreign]:
 
 # In the order in which they are tried; a foreign format is one more row.
 FORMATS: tuple[Format, ...] = (
-    Format("schedule", lambda c: c.raw[:2] == b"PK", lambda c: schedule_file.read_schedule(c.path)),
-    Format("schedule", lambda c: c.schema == schedule_file.SCHEMA, _from_fields(schedule_file.schedule_from_fields)),
-    Format("plan", lambda c: c.schema == plan_file.SCHEMA, _from_fields(plan_file.plan_from_fields)),
-    Format("msccl-xml", lambda c: c.element == "algo", _named("collsyn.export.msccl_check:read_msccl")),
+    Format("schedule", "a schedule", lambda c: c.raw[:2] == b"PK", lambda c: schedule_file.read_schedule(c.path)),
+    Format(
+        "schedule",
+        "a schedule",
+        lambda c: c.schema == schedule_file.SCHEMA,
+        _from_fields(schedule_file.schedule_from_fields),
+    ),
+    Format("plan", "a plan", lambda c: c.schema == plan_file.SCHEMA, _from_fields(plan_file.plan_from_fields)),
+    Format("msccl-xml", "MSCCL XML", lambda c: c.element == "algo", _named("collsyn.export.msccl_check:read_msccl")),
 )
 
 
@@ -103,7 +110,8 @@ def read_content(path: str | Path) -> tuple[str, Schedule | Plan | Foreign]:
     for known in FORMATS:
         if known.matches(content):
             return known.kind, known.read(content)
-    kinds = " or ".join(f"a {kind}" for kind in dict.fromkeys(known.kind for known in FORMATS))
+    *others, last = dict.fromkeys(known.title for known in FORMATS)
+    kinds = f"{', '.join(others)} or {last}"
     if content.schema.startswith("collsyn-"):
         raise InputError(f"{path}:schema: is {content.schema}; expected {kinds}")
     raise InputError(f"{path}: has no schema that is known here; expected {kinds}")
