@@ -19,6 +19,9 @@ from collsyn.topology.hops import Hops, hops
 
 hops_of = lru_cache(maxsize=32)(hops)
 
+# Schedules of more rows take longer to make than further chunks win.
+MAX_ROWS = 1 << 20
+
 
 class Message(NamedTuple):
     """Chunks that travel together from rank to rank; a message from a rank to itself merges slots."""
@@ -150,6 +153,11 @@ def quickest(problem: Problem, ladder: Iterable[int], build: Callable[[Problem],
             break
     assert best is not None
     return best
+
+
+def affordable(ladder: Sequence[int], rows_per_chunk: int) -> list[int]:
+    """The chunk counts of a ladder that are worth trying; always the first."""
+    return [ladder[0], *(chunks for chunks in ladder[1:] if chunks * rows_per_chunk <= MAX_ROWS)]
 
 
 def pair_table(table: Hops, num_bytes: float) -> dict[tuple[int, int], float]:

@@ -15,6 +15,11 @@ METHODS: dict[str, str] = {
     "direct": "collsyn.synth.direct:DIRECT",
     "one-shot": "collsyn.synth.direct:ONE_SHOT",
     "binomial": "collsyn.synth.binomial:BINOMIAL",
+    "double-binary-tree": "collsyn.synth.double_tree:DOUBLE_BINARY_TREE",
+    "hierarchical": "collsyn.synth.hierarchical:HIERARCHICAL",
+    "swing": "collsyn.synth.swing:SWING",
+    "swing-latency": "collsyn.synth.swing:SWING_LATENCY",
+    "bine": "collsyn.synth.bine:BINE",
     "paths": "collsyn.synth.paths:PATHS",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
@@ -22,9 +27,15 @@ METHODS: dict[str, str] = {
 
 @cache
 def method(name: str) -> Synthesizer:
-    """The synthesizer of that name; raises InputError that lists the names."""
-    if name not in METHODS:
+    """The synthesizer of that name, which is a row of the table or `hierarchical:INNER`; raises InputError."""
+    row, colon, inner = name.partition(":")
+    if row not in METHODS:
         raise InputError(f"method {name!r} is not known; expected auto or one of {', '.join(METHODS)}")
-    module, attribute = METHODS[name].split(":")
+    module, attribute = METHODS[row].split(":")
     found: Synthesizer = getattr(import_module(module), attribute)
-    return found
+    if not colon:
+        return found
+    if not hasattr(found, "with_inner"):
+        raise InputError(f"method {name!r}: {row} takes no inner method; hierarchical:INNER does")
+    chosen: Synthesizer = found.with_inner(inner)
+    return chosen

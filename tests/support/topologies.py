@@ -9,6 +9,7 @@ def test_property(topology): ...
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import networkx as nx
@@ -57,17 +58,20 @@ _HAND_MADE = {
     "star": lambda: build(4, [(r, 4, 100, 0.35, 0.3) for r in range(4)], switches=1, both=True),
     "unequal star": lambda: build(4, [(r, 4, 25 * (r + 1), 0.3) for r in range(4)], switches=1, both=True),
     # Two boxes of two ranks with a direct link inside and one slow network card each to a common switch.
-    "two boxes": lambda: build(
-        4,
-        [
-            (0, 1, 100, 0.7),
-            (2, 3, 100, 0.7),
-            *((r, 4 + r // 2, 25, 0.7) for r in range(4)),
-            (4, 6, 12.5, 1.3),
-            (5, 6, 12.5, 1.3),
-        ],
-        switches=3,
-        both=True,
+    "two boxes": lambda: replace(
+        build(
+            4,
+            [
+                (0, 1, 100, 0.7),
+                (2, 3, 100, 0.7),
+                *((r, 4 + r // 2, 25, 0.7) for r in range(4)),
+                (4, 6, 12.5, 1.3),
+                (5, 6, 12.5, 1.3),
+            ],
+            switches=3,
+            both=True,
+        ),
+        boxes=((0, 1, 4), (2, 3, 5)),
     ),
     # Rank 0 is fast to 1, slow to 2; one direction of 1-2 is missing.
     "lopsided": lambda: build(3, [(0, 1, 100), (1, 0, 10), (0, 2, 5, 3), (2, 0, 50), (1, 2, 20)]),
@@ -76,10 +80,12 @@ _HAND_MADE = {
 # Add a preset here and every test that runs over the zoo takes it in.
 _PRESETS: tuple[str, ...] = (
     "ring:4",
+    "ring:8",
     "full:4",
     "switch:4@overhead=alpha",
     "mesh:3x2@bandwidth_gb_s=100/50,alpha_us=0.5,overhead=alpha",
     "torus:3x3",
+    "torus:4x2",
     "hypercube:3",
     "hetero3d:3x2x2@bandwidth_gb_s=200/100/50",
     "kautz:2x1",

@@ -24,7 +24,7 @@ from tests.support.mutate import check_mutants
 from tests.support.problems import all_problems, grouped_problems, random_problems
 from tests.support.topologies import ZOO, zoo
 
-SOME = ("line", "one-way ring", "unequal star", "two boxes", "lopsided", "torus:3x3", "dgx1")
+SOME = ("line", "one-way ring", "unequal star", "two boxes", "lopsided", "torus:3x3", "ring:8", "dgx1")
 PROBLEMS = {
     "one chunk": (ZOO, lambda topology: all_problems(topology, chunks=1)),
     "three chunks": (SOME, lambda topology: all_problems(topology, chunks=3)),
@@ -110,7 +110,7 @@ def test_doubling_all_bandwidths_halves_the_byte_time(name: str, problem: Proble
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("topology", ["line", "two boxes", "star", "occupying ring"])
+@pytest.mark.parametrize("topology", ["line", "two boxes", "star", "occupying ring", "torus:4x2"])
 def test_mutants_of_its_schedules_are_rejected(name: str, topology: str) -> None:
     wrong = 0
     for problem in all_problems(zoo(topology), chunks=1):
@@ -150,7 +150,7 @@ def test_times_are_finite_and_start_at_zero() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("topology", ["line", "star", "two boxes", "lopsided"])
+@pytest.mark.parametrize("topology", ["line", "star", "two boxes", "lopsided", "ring:8", "torus:4x2"])
 def test_plans_of_its_schedules_run_right(name: str, topology: str) -> None:
     for problem in [*all_problems(zoo(topology)), *grouped_problems(zoo(topology))]:
         schedule = solve(name, problem)
