@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ._gate import Gate, gate_options
 from ._options import FILE, collective_name, examples, json_option, plot_option, seed_option, size, subset_option
 from ._output import emit_json, note, progress, text
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
@@ -12,6 +13,7 @@ from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, w
 if TYPE_CHECKING:
     from collsyn.bench.job import BenchOptions
     from collsyn.bench.result import BenchResult, Row
+    from collsyn.bench.run import Benchmark
     from collsyn.bench.sources import Source
     from collsyn.model.topology import Topology
 
@@ -104,6 +106,7 @@ def average(value: str) -> str:
 )
 @click.option("--output", metavar="FILE.json", help="Write the JSON of nccl-tests to a file.")
 @plot_option("bandwidth against size")
+@gate_options
 @rank_options
 @seed_option()
 @json_option()
@@ -134,6 +137,7 @@ def command(
     mpirun: str | None,
     seed: int,
     as_json: bool,
+    gate: Gate,
 ) -> None:
     """Run schedules or plans between real ranks, check every byte, and print the table of nccl-tests.
 
@@ -142,27 +146,29 @@ def command(
     nccl-tests stand the simulated time and the lower bound, and with --against mpi the median time of
     MPI's own collective in the same job, as a multiple of ours (out of place), with its 95% interval.
     --emulate runs on the links of a machine that is not there; a call takes a second or more.
+    --suite and --baseline make it a test of changes: what is slower than before is exit code 7.
     """
     from collsyn.bench.job import BenchOptions
-    from collsyn.bench.run import bench, raise_if_wrong
+    from collsyn.bench.run import Benchmark, raise_if_wrong
     from collsyn.bench.sizes import sweep
     from collsyn.bench.sources import check_same_ranks
     from collsyn.files import require_writable
 
     chosen_backend(backend)
     how = chosen_launcher(launcher, mpirun, needs_mpi=bool(against))
-    _check_choice(files, collective, method, topology, subset, against, how, emulate)
-    sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     speaks = is_speaker(how)
+    gate.open(speaks)
+    if gate.plan is not None:
+        topology, emulate = topology or gate.plan.topology, emulate or gate.plan.emulate
+    _check_choice(files, collective or gate.suite, method, topology, subset, against, how, emulate)
+    sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     if output is not None and speaks:
         require_writable(output)
     if plot is not None and speaks:
         from collsyn.pictures.sheet import require_picture
 
         require_picture(plot)
-    sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
-    check_same_ranks(sources, ranks)
-    check_same_ranks(sources, world_size(how), "the ranks of this job are")
+    launches = gate.chosen_launches(bool(emulate))
     options = BenchOptions(
         sizes=sizes,
         dtype=datatype,
@@ -175,21 +181,27 @@ def command(
         launcher=how,
         seed=seed,
         emulate=_machine(emulate, subset) if emulate else None,
+        yardstick=gate.compares,
     )
-    if as_json or not speaks:
-        with progress("benchmark", float(len(sizes) * len(sources))) as update:
-            done: list[Row] = []
-
-            def count(row: "Row") -> None:
-                done.append(row)
-                update(len(done), f"{row.collective} {row.size_bytes} bytes")
-
-            result = bench(sources, options, on_row=count, on_note=note if speaks else None)
+    if gate.plan is not None:
+        needed = gate.plan.makes_schedules
+        benchmarks = gate.plan.benchmarks(
+            _found_machine(topology or emulate, subset, speaks) if needed else None, options
+        )
     else:
-        result = _in_a_table(sources, options)
+        sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
+        benchmarks = [Benchmark(source, options) for source in sources]
+    check_same_ranks([benchmark.source for benchmark in benchmarks], ranks)
+    check_same_ranks([benchmark.source for benchmark in benchmarks], world_size(how), "the ranks of this job are")
+    result = _run(benchmarks, options, launches, in_a_table=speaks and not as_json, speaks=speaks)
+    assessment = gate.assess(result, benchmarks, launches, seed)
     if not speaks:
         return
+    result = assessment.result
     _write(result, output, as_json)
+    if not as_json:
+        gate.show(assessment)
+    gate.write(assessment)
     raise_if_wrong(result)
     if plot is not None:
         from collsyn.pictures.bandwidth import bench_charts, bench_title
@@ -197,6 +209,7 @@ def command(
 
         draw_bandwidth(plot, bench_title(result), bench_charts(result.rows))
         note(f"wrote {plot}")
+    assessment.raise_if_regressed(gate.baseline or gate.suite or "")
 
 
 def _check_choice(
@@ -236,12 +249,7 @@ def _sources(
     from collsyn.synth.problem import Problem
 
     if collective is not None:
-        chosen = topology or PROFILE
-        if topology is None and not Path(PROFILE).is_file():
-            raise InputError(f"{PROFILE}: is not there; make it with `collsyn profile`, or give --topology")
-        if topology is None and speaks:
-            note(f"taking {PROFILE}")
-        machine = _machine(chosen, subset)
+        machine = _found_machine(topology, subset, speaks)
         return [on_the_spot(Problem(collective, machine, sizes[0], root=root), method or "auto")]
     sources = [from_file(file) for file in files] if files else newest(Path(SCHEDULES))
     if not files and speaks:
@@ -253,6 +261,17 @@ def _sources(
     return sources
 
 
+def _found_machine(topology: str | None, subset: tuple[int, ...] | None, speaks: bool) -> "Topology":
+    """The topology that was named, else that of the newest profile; says which was taken."""
+    from collsyn.errors import InputError
+
+    if topology is None and not Path(PROFILE).is_file():
+        raise InputError(f"{PROFILE}: is not there; make it with `collsyn profile`, or give --topology")
+    if topology is None and speaks:
+        note(f"taking {PROFILE}")
+    return _machine(topology or PROFILE, subset)
+
+
 def _machine(text: str, subset: tuple[int, ...] | None) -> "Topology":
     from collsyn.topology.resolve import load_topology
 
@@ -260,20 +279,43 @@ def _machine(text: str, subset: tuple[int, ...] | None) -> "Topology":
     return machine if subset is None else machine.subset(subset)
 
 
-def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResult":
+def _run(
+    benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int, in_a_table: bool, speaks: bool
+) -> "BenchResult":
+    """Run, with a table or with a bar that moves."""
+    from collsyn.bench.run import bench_all
+
+    if in_a_table:
+        return _in_a_table(benchmarks, options, launches)
+    with progress("benchmark", float(sum(len(benchmark.options.sizes) for benchmark in benchmarks))) as update:
+        done: list[Row] = []
+
+        def count(row: "Row") -> None:
+            done.append(row)
+            update(len(done), f"{row.collective} {row.size_bytes} bytes")
+
+        return bench_all(benchmarks, count, note if speaks else None, launches)
+
+
+def _in_a_table(benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int) -> "BenchResult":
     """Run, and print rows as they come."""
-    from collsyn.bench.run import bench
+    from collsyn.bench.run import bench_all
     from collsyn.bench.table import footer, header, row_text
 
-    for line in _preamble(sources, options):
+    for line in _preamble(benchmarks, options, launches):
         text(line)
     shown: Row | None = None
 
     def show(row: "Row") -> None:
         nonlocal shown
-        if shown is None or (row.source, row.collective) != (shown.source, shown.collective):
+        if shown is None or (row.benchmark, row.source, row.collective) != (
+            shown.benchmark,
+            shown.source,
+            shown.collective,
+        ):
             text("#")
-            text(f"# {row.collective} of {row.source}, {row.group_size} ranks")
+            named = f"{row.benchmark}: " if row.benchmark else ""
+            text(f"# {named}{row.collective} of {row.source}, {row.group_size} ranks")
             for line in header(tuple(row.against)):
                 text(line)
         if row.source != row.method and (shown is None or shown.method != row.method):
@@ -284,21 +326,22 @@ def _in_a_table(sources: "list[Source]", options: "BenchOptions") -> "BenchResul
         shown = row
         text(row_text(row))
 
-    result = bench(sources, options, on_row=show, on_note=lambda what: text(f"# {what}"))
+    result = bench_all(benchmarks, show, lambda what: text(f"# {what}"), launches)
     for line in footer(result):
         text(line)
     return result
 
 
-def _preamble(sources: "list[Source]", options: "BenchOptions") -> list[str]:
+def _preamble(benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int) -> list[str]:
     from collsyn import __version__
 
     on_what = f" emulating {options.emulate.name}: times are those of it" if options.emulate is not None else ""
-    first, last = options.sizes[0], options.sizes[-1]
+    sizes = [size for benchmark in benchmarks for size in benchmark.options.sizes]
+    often = f" launches: {launches}" if launches > 1 else ""
     return [
         f"# collsyn {__version__}, host ranks{on_what}",
-        f"# minBytes {first} maxBytes {last} warmup iters: {options.warmup} iters: {options.iterations} "
-        f"validation: {int(options.check)}",
+        f"# minBytes {min(sizes)} maxBytes {max(sizes)} warmup iters: {options.warmup} iters: {options.iterations} "
+        f"validation: {int(options.check)}{often}",
     ]
 
 

@@ -41,8 +41,9 @@ def _row(row: Row) -> dict[str, Any]:
         "bound_us": None if row.bound_s is None else s_to_us(row.bound_s),
         "emulation_factor": row.emulation_factor,
         "benchmark": row.benchmark,
+        "group_size": row.group_size,
         "samples_us": _by_launch(row.out_of_place.blocks_s, row.launches),
-        "copies_us": _by_launch(row.copies_s, row.launches),
+        "yardstick_us": _by_launch(row.yardstick_s, row.launches),
         "against": {name: _comparison(comparison) for name, comparison in row.against.items()},
     }
 

@@ -29,7 +29,7 @@ class BenchOptions:
 
     `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (only `mpi`), `launcher` is that of
     `launch`. With `emulate`, ranks run at the pace of that machine, and times are those of it. `in_place` asks for
-    calls in place as well, `copies` for plain copies of memory between the blocks of calls, which say how fast the
+    calls in place as well, `yardstick` for the plain exchange between the blocks of calls, which says how fast the
     machine itself was at that time.
     """
 
@@ -45,7 +45,7 @@ class BenchOptions:
     seed: int = 0
     emulate: Topology | None = None
     in_place: bool = True
-    copies: bool = False
+    yardstick: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Job:
             "check": options.check and not self._launched,
             "seed": options.seed,
             "mpi": "mpi" in options.against,
-            "copy": options.copies and case.emulation is None,
+            "yardstick": options.yardstick and case.emulation is None,
             "factor": None if case.emulation is None else case.emulation.factor,
         }
 
@@ -159,7 +159,7 @@ class Job:
             emulation_factor=None if case.emulation is None else case.emulation.factor,
             benchmark=self.name,
             launches=self._launches,
-            copies_s=self._blocks(found, "copy") if _is_there(found, "copy") else (),
+            yardstick_s=self._blocks(found, "yardstick") if _is_there(found, "yardstick") else (),
         )
 
     def _blocks(self, found: Sequence[_OfRanks], what: str) -> tuple[float, ...]:

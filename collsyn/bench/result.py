@@ -47,8 +47,8 @@ class Row:
 
     `asked_bytes` is the size before rounding. `in_place` is None where the collective knows no such call. `simulated_s`
     and `bound_s` are None where there is no topology to compute them with. On an emulated machine times are those of
-    it, and ranks took `emulation_factor` times as long. `benchmark` is the name in a suite. `copies_s` are
-    blocks of plain copies of memory, each timed beside a block of calls out of place; empty where none were.
+    it, and ranks took `emulation_factor` times as long. `benchmark` is the name in a suite. `yardstick_s` are
+    blocks of the plain exchange, each timed beside a block of calls out of place; empty where none were.
     """
 
     collective: str
@@ -70,7 +70,7 @@ class Row:
     emulation_factor: float | None = None
     benchmark: str = ""
     launches: int = 1
-    copies_s: tuple[float, ...] = ()
+    yardstick_s: tuple[float, ...] = ()
 
     @property
     def timings(self) -> tuple[Timing, ...]:

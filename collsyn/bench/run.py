@@ -56,8 +56,8 @@ def bench_all(
     if not jobs:
         raise InputError("sizes: none leaves every rank a whole element; choose larger ones")
     for turn in range(launches):
-        # There and back, so that no job always follows the same other one.
-        for job in jobs if turn % 2 == 0 else reversed(jobs):
+        # There and back, so that no job always follows the same other one; the last turn is in order.
+        for job in jobs if (launches - turn) % 2 else reversed(jobs):
             job.launch()
     num_ranks = max(benchmark.source.num_ranks for benchmark in benchmarks)
     devices = [{"rank": rank, "group": 0, "device": rank, "device_info": "host"} for rank in range(num_ranks)]

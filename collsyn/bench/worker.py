@@ -9,6 +9,7 @@ import numpy as np
 
 from collsyn.bench.data import Pattern
 from collsyn.bench.mpi import MpiCollective, not_comparable
+from collsyn.bench.yardstick import exchange
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
 from collsyn.model.fields import Fields, parse_document
@@ -24,8 +25,6 @@ from collsyn.runtime.worker import report
 BLOCKS = 10
 _BLOCK_S = 2e-3
 _MAX_CALLS = 200
-# A copy that is timed moves as many bytes as the collective leaves on a rank, within these limits.
-_COPIED_BYTES = (64 << 10, 32 << 20)
 
 
 def run_cases(
@@ -34,12 +33,12 @@ def run_cases(
     """Run benchmark cases one after the other; what this rank saw of each.
 
     `plans` are texts of plan files; those of rank 0 count on all ranks. A case has plan (its index), elements, dtype,
-    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare), copy (whether
-    to time plain copies in turn with ours) and factor (None, or how much slower than `topology`, a document, it is
-    emulated; seconds are then those of it). Its result has `out` and `in`, each {seconds: [per call, one a block],
-    wrong: elements or None, calls: in all} (`in` None where not run; seconds empty where any rank's result is wrong),
-    `copy`: the same or None, and `mpi`: the same, or {reason}, or None. Each result is also reported as soon as it is
-    there.
+    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare), yardstick
+    (whether to time the plain exchange in turn with ours) and factor (None, or how much slower than `topology`, a
+    document, it is emulated; seconds are then those of it). Its result has `out` and `in`, each {seconds: [per call,
+    one a block], wrong: elements or None, calls: in all} (`in` None where not run; seconds empty where any rank's
+    result is wrong), `yardstick`: the same or None, and `mpi`: the same, or {reason}, or None. Each result is also
+    reported as soon as it is there.
     """
     texts = [text.decode() for text in _of_rank_0(bootstrap, plans)]
     known: dict[int, Plan] = {}
@@ -75,7 +74,7 @@ class _Case:
     def run(self) -> dict[str, Any]:
         """Everything that is asked for."""
         out = self._prepare(in_place=False)
-        result: dict[str, Any] = {"in": None, "mpi": None, "copy": None}
+        result: dict[str, Any] = {"in": None, "mpi": None, "yardstick": None}
         theirs, result["mpi"] = self._theirs()
         wrong = self._wrong(out)
         result["out"] = {"seconds": [], "wrong": wrong, "calls": 0}
@@ -83,9 +82,12 @@ class _Case:
             timers = {"out": self._timer(out)}
             if theirs is not None:
                 timers["mpi"] = _Timer(theirs.call)
-            if self.case["copy"]:
-                timers["copy"] = _Timer(_copy(out.output.nbytes))
+            plain = self._exchange() if self.case["yardstick"] else None
+            if plain is not None:
+                timers["yardstick"] = _Timer(plain.run)
             self._time(list(timers.values()))
+            if plain is not None:
+                plain.close()
             wrong_after = self._wrong_after(out)
             result |= {name: timer.result(wrong_after if name == "out" else None) for name, timer in timers.items()}
         out.close()
@@ -107,6 +109,15 @@ class _Case:
     def _prepare(self, in_place: bool) -> PreparedPlan:
         bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
         return self.context.prepare(bound, self.dtype.name, self.op, emulation=self.emulation)
+
+    def _exchange(self) -> PreparedPlan:
+        """The yardstick, in about as many bytes."""
+        num_ranks = self.plan.num_ranks
+        elements = max(self.case["elements"] * self.dtype.num_bytes // num_ranks, 1) * num_ranks
+        prepared = self.context.prepare(bind(exchange(num_ranks), elements, 1), "uint8", "sum")
+        self.pattern.poison(prepared.input)
+        self.pattern.poison(prepared.output)
+        return prepared
 
     def _timer(self, plan: PreparedPlan) -> "_Timer":
         return _Timer(plan.run, 1.0 if self.emulation is None else self.emulation.factor)
@@ -132,10 +143,13 @@ class _Case:
         rank = self.context.rank
         # In place the input may be a part of the output.
         self.pattern.poison(prepared.output)
+        if not self.case["check"]:
+            # Any numbers do, and these cost little.
+            self.pattern.poison(prepared.input)
+            self.context.barrier()
+            return None
         self.pattern.fill_input(rank, prepared.input)
         self.context.barrier()
-        if not self.case["check"]:
-            return None
         prepared.run()
         return self.pattern.wrong_elements(rank, prepared.output)
 
@@ -162,17 +176,6 @@ class _Case:
                 self.context.barrier()
                 timer.seconds.append(timer.block(timer.calls) / timer.calls)
         self.context.barrier()
-
-
-def _copy(num_bytes: int) -> Callable[[], None]:
-    """A copy within this rank's own memory, of about as many bytes as the collective leaves here."""
-    source = np.ones(min(max(num_bytes, _COPIED_BYTES[0]), _COPIED_BYTES[1]), dtype=np.uint8)
-    target = np.zeros_like(source)
-
-    def call() -> None:
-        np.copyto(target, source)
-
-    return call
 
 
 class _Timer:
