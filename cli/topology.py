@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ._options import examples, json_option, subset_option
-from ._output import Cell, emit_json, table, text
+from ._options import examples, json_option, plot_option, subset_option
+from ._output import Cell, emit_json, note, table, text
 
 if TYPE_CHECKING:
     from collsyn.model.topology import Topology
 
 # Links up to here are listed one by one; more are counted by kind unless --links asks.
 FEW_LINKS = 40
+# Bandwidths from rank to rank are shown as a matrix up to this many ranks.
+MATRIX_RANKS = 16
 
 
 @click.group("topology")
@@ -53,20 +55,31 @@ def list_presets(as_json: bool) -> None:
         "collsyn topology show dgx1",
         "collsyn topology show dgx-a100:2 --json",
         "collsyn topology show dgx1 --subset 0-3",
+        "collsyn topology show dgx-a100:2 --plot dgx-a100.svg",
     )
 )
 @click.argument("topo")
 @subset_option()
 @click.option("--links", "all_links", is_flag=True, help="List every link, however many there are.")
+@plot_option("ranks, switches, boxes and links")
 @json_option()
-def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, as_json: bool) -> None:
-    """Show links, degrees, diameter, bisection and symmetries of TOPO."""
+def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str | None, as_json: bool) -> None:
+    """Show links, degrees, diameter, bisection, symmetries and bandwidths of pairs of TOPO."""
     from collsyn.topology.resolve import load_topology
 
+    if plot is not None:
+        from collsyn.pictures.sheet import require_picture
+
+        require_picture(plot)
     topology = load_topology(topo)
     if subset is not None:
         topology = topology.subset(subset)
     facts = _facts(topology)
+    if plot is not None:
+        from collsyn.pictures.topology_picture import draw_topology
+
+        draw_topology(plot, topology)
+        note(f"wrote {plot}")
     if as_json:
         from collsyn.model.topology_file import topology_digest, topology_document
 
@@ -77,6 +90,9 @@ def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, as_json: bo
     if facts["cuts"]:
         rows = [(cut["name"], cut["ranks"], cut["out_gb_s"], cut["in_gb_s"]) for cut in facts["cuts"]]
         table("Cuts and boxes", ("cut", "ranks", "GB/s out", "GB/s in"), rows)
+    if facts["pair_gb_s"]:
+        rows = [(f"from {rank}", *to_others) for rank, to_others in enumerate(facts["pair_gb_s"])]
+        table("Pairs (GB/s)", ("to", *map(str, range(topology.num_ranks))), rows)
     if all_links or topology.num_links <= 2 * FEW_LINKS:
         table("Links (GB/s of all lanes, one direction)", _LINK_COLUMNS, _every_link(topology))
     else:
@@ -142,7 +158,20 @@ def _facts(topology: "Topology") -> dict[str, Any]:
         "bisection": half and {"gb_s": giga(half.bandwidth), "exact": half.exact, "cut": half.cut},
         "symmetry": {"generators": len(topology.symmetries), "order": found.order, "kinds_of_ranks": found.orbits},
         "cuts": cuts,
+        "pair_gb_s": _pairs(topology) if 1 < topology.num_ranks <= MATRIX_RANKS else None,
     }
+
+
+def _pairs(topology: "Topology") -> list[list[float | None]]:
+    """GB/s that one message has from each rank to each other, None where every way leads through another rank."""
+    from collsyn.topology.hops import hops
+    from collsyn.units import beta_to_gb_s, rounded
+
+    pairs: list[list[float | None]] = [[None] * topology.num_ranks for _ in range(topology.num_ranks)]
+    found = hops(topology)
+    for src, dst, beta in zip(found.src.tolist(), found.dst.tolist(), found.beta_s_per_byte.tolist(), strict=True):
+        pairs[src][dst] = max(pairs[src][dst] or 0.0, rounded(beta_to_gb_s(beta)))
+    return pairs
 
 
 def _rows(facts: dict[str, Any]) -> dict[str, Cell]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from collsyn.pictures.bandwidth import BOUND, MEASURED, RIVAL, SIMULATED, Chart, Curve
 from collsyn.pictures.sheet import COLOURS, FAINT, INK, WIDTH_IN, heading, place, sheet
+from collsyn.pictures.spread import spread
 from collsyn.units import format_size
 
 if TYPE_CHECKING:
@@ -115,26 +116,6 @@ def _label_ends(axes: "Axes", right: float, ends: Sequence[tuple[float, str, str
         axes.annotate(
             label, (1, height), (3, 0), xycoords="axes fraction", textcoords="offset points", color=colour, va="center"
         )
-
-
-def spread(heights: Sequence[float], apart: float) -> list[float]:
-    """Ascending heights of 0 .. 1 moved as little as it takes to lie apart (and inside, if there is room)."""
-    # Neighbours that touch become one block around the mean of what they wanted.
-    blocks: list[list[float]] = []
-    for height in heights:
-        blocks.append([height])
-        while len(blocks) > 1 and _lowest(blocks[-1], apart) - _highest(blocks[-2], apart) < apart:
-            last = blocks.pop()
-            blocks[-1] += last
-    return [_lowest(block, apart) + place * apart for block in blocks for place in range(len(block))]
-
-
-def _lowest(block: Sequence[float], apart: float) -> float:
-    return sum(block) / len(block) - apart * (len(block) - 1) / 2
-
-
-def _highest(block: Sequence[float], apart: float) -> float:
-    return sum(block) / len(block) + apart * (len(block) - 1) / 2
 
 
 def _label_sizes(axes: "Axes", first: int, last: int) -> None:

@@ -1,5 +1,7 @@
 """Use of links over time: against the simulator's own numbers, slow sums, and shares found by brute force."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -140,7 +142,7 @@ def test_rows_hold_every_link_once_and_the_busiest_first(topology, seed, max_row
     assert sorted(link for row in rows for link in row.links) == list(range(topology.num_links))
     assert len(rows) <= max_rows
     groups = [row.group for row in rows]
-    assert len(set(groups)) == 1 + sum(a != b for a, b in zip(groups, groups[1:], strict=False)) or not rows
+    assert len(set(groups)) == 1 + sum(a != b for a, b in pairwise(groups)) or not rows
     for group in set(groups):
         use = [per_link[link] for row in rows if row.group == group for link in row.links]
         assert use == sorted(use, reverse=True)
