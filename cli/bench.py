@@ -11,7 +11,6 @@ from ._output import emit_json, note, progress, text
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
 
 if TYPE_CHECKING:
-    from collsyn.bench.job import BenchOptions
     from collsyn.bench.result import BenchResult, Row
     from collsyn.bench.run import Benchmark
     from collsyn.bench.sources import Source
@@ -29,6 +28,8 @@ DEFAULT_MAX = 32 << 20
 # A call on an emulated machine takes a second or more, and is over when it is over everywhere.
 ITERATIONS, EMULATED_ITERATIONS = 20, 3
 AVERAGE, EMULATED_AVERAGE = "avg", "max"
+# Rows that agree in these stand under one title.
+TITLE = ("benchmark", "source", "collective")
 
 
 def dtype_name(value: str) -> str:
@@ -193,7 +194,7 @@ def command(
         benchmarks = [Benchmark(source, options) for source in sources]
     check_same_ranks([benchmark.source for benchmark in benchmarks], ranks)
     check_same_ranks([benchmark.source for benchmark in benchmarks], world_size(how), "the ranks of this job are")
-    result = _run(benchmarks, options, launches, in_a_table=speaks and not as_json, speaks=speaks)
+    result = _run(benchmarks, launches, in_a_table=speaks and not as_json, speaks=speaks)
     assessment = gate.assess(result, benchmarks, launches, seed)
     if not speaks:
         return
@@ -279,14 +280,12 @@ def _machine(text: str, subset: tuple[int, ...] | None) -> "Topology":
     return machine if subset is None else machine.subset(subset)
 
 
-def _run(
-    benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int, in_a_table: bool, speaks: bool
-) -> "BenchResult":
+def _run(benchmarks: "list[Benchmark]", launches: int, in_a_table: bool, speaks: bool) -> "BenchResult":
     """Run, with a table or with a bar that moves."""
     from collsyn.bench.run import bench_all
 
     if in_a_table:
-        return _in_a_table(benchmarks, options, launches)
+        return _in_a_table(benchmarks, launches)
     with progress("benchmark", float(sum(len(benchmark.options.sizes) for benchmark in benchmarks))) as update:
         done: list[Row] = []
 
@@ -297,22 +296,19 @@ def _run(
         return bench_all(benchmarks, count, note if speaks else None, launches)
 
 
-def _in_a_table(benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int) -> "BenchResult":
+def _in_a_table(benchmarks: "list[Benchmark]", launches: int) -> "BenchResult":
     """Run, and print rows as they come."""
     from collsyn.bench.run import bench_all
     from collsyn.bench.table import footer, header, row_text
 
-    for line in _preamble(benchmarks, options, launches):
+    for line in _preamble(benchmarks, launches):
         text(line)
     shown: Row | None = None
 
     def show(row: "Row") -> None:
         nonlocal shown
-        if shown is None or (row.benchmark, row.source, row.collective) != (
-            shown.benchmark,
-            shown.source,
-            shown.collective,
-        ):
+        if shown is None or any(getattr(row, key) != getattr(shown, key) for key in TITLE):
+            shown = None
             text("#")
             named = f"{row.benchmark}: " if row.benchmark else ""
             text(f"# {named}{row.collective} of {row.source}, {row.group_size} ranks")
@@ -332,9 +328,10 @@ def _in_a_table(benchmarks: "list[Benchmark]", options: "BenchOptions", launches
     return result
 
 
-def _preamble(benchmarks: "list[Benchmark]", options: "BenchOptions", launches: int) -> list[str]:
+def _preamble(benchmarks: "list[Benchmark]", launches: int) -> list[str]:
     from collsyn import __version__
 
+    options = benchmarks[0].options
     on_what = f" emulating {options.emulate.name}: times are those of it" if options.emulate is not None else ""
     sizes = [size for benchmark in benchmarks for size in benchmark.options.sizes]
     often = f" launches: {launches}" if launches > 1 else ""

@@ -21,6 +21,8 @@ QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
 UNKNOWN_DRIFT = 0.05
+# A comparison that would not see this many times the allowed slowdown says nothing.
+BLIND = 3
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class Verdict:
         if self.regressed:
             return "SLOWER"
         assert self.rule.max_slowdown is not None
-        if self.resolution > 1 + 3 * self.rule.max_slowdown:
-            return "unsure"
-        return "faster" if self.high < 1 and self.ratio < 1 / (1 + self.rule.max_slowdown) else "same"
+        if self.high < 1 and self.ratio < 1 / (1 + self.rule.max_slowdown):
+            return "faster"
+        return "unsure" if self.resolution > 1 + BLIND * self.rule.max_slowdown else "same"
 
 
 def judge(rows: Sequence[Row], runs: Sequence[PastRun], rules: Sequence[Rule], seed: int = 0) -> list[Verdict]:
