@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
-from collsyn.check.execute import execute
-from collsyn.check.reference import make_inputs, reference
 from collsyn.check.verify import verify_schedule
 from collsyn.lower.lower import lower
-from collsyn.model.bind import bind, layout
-from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
@@ -22,9 +18,10 @@ from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
 from tests.support.problems import all_problems, grouped_problems, random_problems
+from tests.support.running import assert_runs
 from tests.support.topologies import ZOO, zoo
 
-SOME = ("line", "one-way ring", "unequal star", "two boxes", "lopsided", "torus:3x3", "ring:8", "dgx1")
+SOME = ("line", "one-way ring", "unequal star", "two boxes", "lopsided", "torus:3x3", "dgx1")
 PROBLEMS = {
     "one chunk": (ZOO, lambda topology: all_problems(topology, chunks=1)),
     "three chunks": (SOME, lambda topology: all_problems(topology, chunks=3)),
@@ -110,7 +107,7 @@ def test_doubling_all_bandwidths_halves_the_byte_time(name: str, problem: Proble
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("topology", ["line", "two boxes", "star", "occupying ring", "torus:4x2"])
+@pytest.mark.parametrize("topology", ["line", "two boxes", "star", "occupying ring"])
 def test_mutants_of_its_schedules_are_rejected(name: str, topology: str) -> None:
     wrong = 0
     for problem in all_problems(zoo(topology), chunks=1):
@@ -150,7 +147,7 @@ def test_times_are_finite_and_start_at_zero() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("topology", ["line", "star", "two boxes", "lopsided", "ring:8", "torus:4x2"])
+@pytest.mark.parametrize("topology", ["line", "star", "two boxes", "lopsided"])
 def test_plans_of_its_schedules_run_right(name: str, topology: str) -> None:
     for problem in [*all_problems(zoo(topology)), *grouped_problems(zoo(topology))]:
         schedule = solve(name, problem)
@@ -158,17 +155,3 @@ def test_plans_of_its_schedules_run_right(name: str, topology: str) -> None:
             assert_runs(lower(schedule), 3 * schedule.collective.total_units)
             if problem.kind != "custom":
                 assert_runs(lower(schedule), 37)
-
-
-def assert_runs(plan: Plan, num_elements: int) -> None:
-    """The plan's outputs on real data, in and out of place, are those of the oracle wherever a chunk is wanted."""
-    collective = plan.collective
-    inputs = make_inputs(collective, "int32", "sum", num_elements)
-    wanted = reference(collective, "int32", "sum", inputs, num_elements)
-    places = layout(collective, num_elements)
-    for in_place in (False, True)[: 1 + collective.has_in_place]:
-        outputs = execute(bind(plan, num_elements, 4, in_place), "int32", "sum", inputs, seed=1)
-        for rank, (chunks, first, _) in enumerate(places.output):
-            for chunk, begin in zip(chunks.tolist(), first.tolist(), strict=True):
-                part = slice(begin, begin + int(places.lengths[chunk]))
-                assert np.array_equal(outputs[rank][part], wanted[rank][part]), (collective.kind, rank, chunk)
