@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Prove a schedule or plan right, or say where it is wrong."),
     "simulate": ("simulate", "Time a schedule or plan under the time model."),
     "compare": ("compare", "Tabulate methods over sizes, with bound and gap."),
+    "export": ("export", "Write schedules and plans as files of other runtimes."),
     "bench": ("bench", "Run schedules between real ranks, checking every byte."),
 }
 

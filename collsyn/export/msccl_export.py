@@ -1,0 +1,149 @@
+"""`collsyn export --format msccl-xml`: one file a size range, and what belongs into a folder of them."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isqrt
+from pathlib import Path
+
+from collsyn.errors import InputError
+from collsyn.export.msccl import DIALECTS, FIFO_DEPTH, Dialect
+from collsyn.export.msccl_make import Made, Wanted, make_program
+from collsyn.export.msccl_write import config_text, program_text
+from collsyn.export.table import Exported, Options
+from collsyn.model.plan import Plan
+from collsyn.model.schedule import Schedule
+from collsyn.units import format_size, parse_size, s_to_us
+
+DEFAULT_SIZE = "64M"
+# Up to these sizes LL and LL128 are the usual choice; they hold less, and need no fences.
+_LL_BYTES, _LL128_BYTES = 256 << 10, 4 << 20
+# Files that the reader of the dialect msccl loads.
+_MAX_FILES = 4
+
+
+def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) -> list[Exported]:
+    """Files for schedules of one collective at several sizes, each for the sizes from half way (in logarithms) to the
+    one below up to half way to the one above; the first and the last for all beyond. Raises InputError."""
+    dialect = _dialect(options.dialect)
+    if options.protocol is not None and options.protocol not in FIFO_DEPTH:
+        raise InputError(f"--proto: is {options.protocol!r}; expected one of {', '.join(FIFO_DEPTH)}")
+    sized = sorted(((_size(source, options), path, source) for path, source in sources), key=lambda row: row[0])
+    _check_set(sized)
+    count = sum(len(_permissions(dialect, options, source)) for _, _, source in sized)
+    if dialect.name == "msccl" and count > _MAX_FILES:
+        fewer = "export fewer sizes, or for --in-place or --out-of-place alone"
+        raise InputError(f"msccl loads {_MAX_FILES} files at most, these make {count}; {fewer}")
+    exported = []
+    for number, (size_bytes, path, source) in enumerate(sized):
+        first = 0 if number == 0 else isqrt(sized[number - 1][0] * size_bytes)
+        last = 0 if number == len(sized) - 1 else isqrt(size_bytes * sized[number + 1][0])
+        sizes = _range(dialect, options, first, last)
+        for in_place, out_of_place in _permissions(dialect, options, source):
+            wanted = Wanted(
+                dialect=dialect,
+                protocol=options.protocol or _protocol(dialect, size_bytes),
+                in_place=in_place,
+                out_of_place=out_of_place,
+                min_bytes=sizes[0],
+                max_bytes=sizes[1],
+                size_bytes=size_bytes,
+                name=_name(source),
+                instances=options.instances or 1,
+                max_channels=options.max_channels or 32,
+            )
+            try:
+                made = make_program(source, wanted)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
+            exported.append(_exported(made, wanted, f"{wanted.name}-{format_size(size_bytes)}"))
+    if dialect.name == "msccl" and options.as_set:
+        config = config_text([(made.name, made.facts) for made in exported])
+        exported.append(Exported("msccl_config.xml", config.encode(), {"for": "MSCCL_CONFIG"}))
+    return exported
+
+
+def _dialect(name: str | None) -> Dialect:
+    if name is None:
+        return DIALECTS["azure"]
+    if name not in DIALECTS:
+        raise InputError(f"--dialect: {name!r} is not known; expected one of {', '.join(DIALECTS)}")
+    return DIALECTS[name]
+
+
+def _size(source: Schedule | Plan, options: Options) -> int:
+    if isinstance(source, Schedule):
+        if options.size_bytes is not None:
+            raise InputError("--size: a schedule has one of its own; simulate or synthesize it at another")
+        return source.size_bytes
+    return options.size_bytes or parse_size(DEFAULT_SIZE)
+
+
+def _check_set(sized: Sequence[tuple[int, Path, Schedule | Plan]]) -> None:
+    """All files for one collective and number of GPUs, at different sizes."""
+    for (one, path, a), (other, second, b) in pairwise(sized):
+        if (a.collective.kind, a.collective.num_ranks) != (b.collective.kind, b.collective.num_ranks):
+            raise InputError(f"{second}: is for another collective or number of ranks than {path}; expected one set")
+        if one == other:
+            raise InputError(f"{second}: is for {format_size(one)} like {path}; expected one file a size")
+
+
+def _range(dialect: Dialect, options: Options, first: int, last: int) -> tuple[int, int]:
+    """The attributes minBytes and maxBytes; one reader includes the last size, the others do not."""
+    begin = first if options.min_bytes is None else max(options.min_bytes, first)
+    end = last if not options.max_bytes else min(options.max_bytes, last or options.max_bytes)
+    if end and begin >= end:
+        raise InputError(f"--min-size, --max-size: no size is left between {begin} and {end} bytes")
+    if not end:
+        return begin, dialect.unlimited
+    exclusive = not dialect.both_places
+    if options.max_bytes is not None and end == options.max_bytes:
+        return begin, end + 1 if exclusive else end
+    return begin, end if exclusive else end - 1
+
+
+def _permissions(dialect: Dialect, options: Options, source: Schedule | Plan) -> list[tuple[bool, bool]]:
+    """(in place, out of place) of the files to write: one file for both where the reader has that."""
+    possible = source.collective.has_in_place
+    if options.in_place and not possible:
+        raise InputError(f"--in-place: {source.collective.kind} has no in-place form")
+    if options.in_place is not None:
+        return [(options.in_place, not options.in_place)]
+    if dialect.both_places:
+        return [(possible, True)]
+    return [(False, True), (True, False)] if options.as_set and possible else [(False, True)]
+
+
+def _protocol(dialect: Dialect, size_bytes: int) -> str:
+    return dialect.protocols[0 if size_bytes <= _LL_BYTES else 1 if size_bytes <= _LL128_BYTES else 2]
+
+
+def _name(source: Schedule | Plan) -> str:
+    """What the file and the algorithm are called."""
+    where = "" if source.topology is None else source.topology.name
+    words = [source.collective.kind, str(source.provenance.get("method") or ""), where]
+    return "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)[:120]
+
+
+def _exported(made: Made, wanted: Wanted, stem: str) -> Exported:
+    program = made.program
+    alone = not wanted.dialect.both_places and wanted.in_place
+    facts = {
+        "format": "msccl-xml",
+        "dialect": wanted.dialect.name,
+        "reader": wanted.dialect.reader,
+        "collective": program.collective,
+        "num_ranks": program.num_gpus,
+        "proto": program.protocol,
+        "in_place": program.in_place,
+        "out_of_place": program.out_of_place,
+        "min_bytes": program.min_bytes,
+        "max_bytes": program.max_bytes,
+        "num_chunks": program.num_chunks,
+        "num_channels": program.num_channels,
+        "blocks": max(len(gpu.blocks) for gpu in program.gpus),
+        "steps": max((len(block.steps) for gpu in program.gpus for block in gpu.blocks), default=0),
+        "size_bytes": wanted.size_bytes,
+        "simulated_us": None if made.time_s is None else s_to_us(made.time_s),
+    }
+    return Exported(f"{stem}{'-inplace' if alone else ''}.xml", program_text(program).encode(), facts)

@@ -1,0 +1,250 @@
+"""A plan's moves as sends, receives and local steps of MSCCL, with what each must wait for on its own GPU.
+
+Whatever a rank of a plan puts into or gets from another's memory becomes a send there and a receive here: only a GPU's
+own thread blocks touch its memory, so the flags between ranks go, and what they protected becomes dependencies between
+thread blocks of one GPU.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+import numpy as np
+
+from collsyn.check.interleave import interleaving, owners
+from collsyn.check.simulate_plan import simulate_plan
+from collsyn.errors import InputError
+from collsyn.export.msccl import MAX_COUNT
+from collsyn.model.collective import Collective
+from collsyn.model.plan import MOVES, Buffer, Op, Plan
+
+# (channel of the plan and its part, source, destination)
+Line = tuple[tuple[int, int], int, int]
+# (buffer, first chunk)
+At = tuple[int, int]
+Key = tuple[float, int]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One step to be: `s`, `r`, `rrc` (dst = what comes + src2), `red` (dst = src + src2) or `cpy`, of `count` chunks.
+
+    `key` puts all nodes of all GPUs into one order in which nothing comes before what it must wait for. `needs` are
+    earlier nodes of the GPU that touch the same memory, `users` the later ones, `readers` those that read what this one
+    writes. `line` is the channel that it sends into or receives from.
+    """
+
+    op: str
+    rank: int
+    key: Key
+    count: int
+    dst: At | None = None
+    src: At | None = None
+    src2: At | None = None
+    line: Line | None = None
+    needs: list["Node"] = field(default_factory=list)
+    users: list["Node"] = field(default_factory=list)
+    readers: list["Node"] = field(default_factory=list)
+    block: int = -1
+
+    def reads(self) -> list[At]:
+        """Places that it reads."""
+        return [at for at in (self.src, self.src2) if at is not None]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """All nodes by key, and the units of a plan that make up one chunk of the program."""
+
+    plan: Plan
+    nodes: list[Node]
+    chunk_units: int
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of the larger buffer."""
+        return self.plan.total_units // self.chunk_units
+
+    def lines(self) -> dict[Line, tuple[list[Node], list[Node]]]:
+        """Sends and receives of every channel, in order."""
+        found: dict[Line, tuple[list[Node], list[Node]]] = {}
+        for node in self.nodes:
+            if node.line is not None:
+                found.setdefault(node.line, ([], []))[node.op != "s"].append(node)
+        return found
+
+
+def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1) -> Flow:
+    """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
+    allow if there is no size (or no topology): then every receive comes directly behind its send, so that no channel
+    ever holds more than one message. Messages of one channel of the plan from GPU to GPU take turns on `lanes` of the
+    program. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
+    """
+    units = _chunk_units(plan)
+    order = interleaving(plan)
+    nodes = list(_nodes(plan, order, units, lanes, _times(plan, size_bytes)))
+    _find_hazards(plan, nodes, units)
+    last: dict[tuple[bool, Line], Node] = {}
+    send: Node | None = None
+    for node in nodes:
+        before = list(node.needs)
+        if node.line is not None:
+            end = (node.op == "s", node.line)
+            if end in last:
+                before.append(last[end])
+            if node.op == "s":
+                send = node
+            elif send is not None:
+                before.append(send)
+            last[end] = node
+        node.key = (max([node.key[0], *(earlier.key[0] for earlier in before)]), node.key[1])
+    return Flow(plan, sorted(nodes, key=lambda node: node.key), units)
+
+
+def _chunk_units(plan: Plan) -> int:
+    """The longest chunk into which all ranges of a plan divide; raises InputError where shards are unequal."""
+    collective, factor = plan.collective, plan.units_per_chunk_unit
+    _check_shards(collective)
+    found = plan.total_units
+    if collective.kind not in ("allreduce", "broadcast", "reduce"):
+        found //= collective.num_ranks
+    moves = np.isin(plan.columns["op"], list(MOVES))
+    for key in ("length", "dst_offset", "src_offset"):
+        found = gcd(found, int(np.gcd.reduce(plan.columns[key][moves], initial=0)))
+    joins = np.isin(plan.columns["op"], [Op.REDUCE, Op.GET_REDUCE])
+    found = gcd(found, int(np.gcd.reduce(plan.columns["src2_offset"][joins], initial=0)))
+    return gcd(found, int(np.gcd.reduce(collective.units * factor, initial=0)))
+
+
+def _check_shards(collective: Collective) -> None:
+    if len(collective.groups) != 1 or len(collective.groups[0]) != collective.num_ranks:
+        raise InputError("groups: a program is for all GPUs of one communicator; export each group's schedule alone")
+    if collective.groups[0] != tuple(range(collective.num_ranks)):
+        raise InputError("groups: the one group is not in the order of the ranks; a program has GPUs in their order")
+    if collective.spec.get("counts") is not None and len(set(collective.spec["counts"])) > 1:
+        raise InputError("counts: MSCCL knows no shards of unequal length; export the collective of equal ones")
+
+
+def _times(plan: Plan, size_bytes: int | None) -> tuple[list[float], list[float]] | None:
+    """When instructions begin, and when what they bring is there."""
+    if size_bytes is None or plan.topology is None:
+        return None
+    times = simulate_plan(plan, plan.topology, size_bytes)
+    there = np.where(np.isnan(times.arrival_s), times.end_s, times.arrival_s)
+    return times.start_s.tolist(), there.tolist()
+
+
+def _nodes(
+    plan: Plan, order: Sequence[int], units: int, lanes: int, times: tuple[list[float], list[float]] | None
+) -> Iterator[Node]:
+    """Nodes in an order that the flags allow, long moves cut into what a step may move."""
+    columns = {key: plan.columns[key].tolist() for key in plan.columns}
+    owner = owners(plan).tolist()
+    channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr)).tolist()
+    turn: Counter[tuple[int, int, int]] = Counter()
+    index = 0
+    for i in order:
+        op, here, peer = columns["op"][i], owner[i], columns["peer"][i]
+        if op not in MOVES or not columns["length"][i]:
+            continue
+        begin_s, there_s = (0.0, 0.0) if times is None else (times[0][i], times[1][i])
+        whole = columns["length"][i] // units
+        for at in range(0, whole, MAX_COUNT):
+            count = min(MAX_COUNT, whole - at)
+            dst, src, src2 = (
+                (columns[f"{which}_buffer"][i], columns[f"{which}_offset"][i] // units + at)
+                for which in ("dst", "src", "src2")
+            )
+            index += 2
+            if op == Op.REDUCE:
+                yield Node("red", here, (begin_s, index), count, dst, src, src2)
+            elif op == Op.COPY or peer == here:
+                if dst != src:
+                    yield Node("cpy", here, (begin_s, index), count, dst, src)
+            else:
+                source, target = (here, peer) if op == Op.PUT else (peer, here)
+                turn[channel[i], source, target] += 1
+                line = ((channel[i], turn[channel[i], source, target] % lanes), source, target)
+                yield Node("s", source, (begin_s, index), count, src=src, line=line)
+                joins = op == Op.GET_REDUCE
+                second = src2 if joins else None
+                kind = "rrc" if joins else "r"
+                yield Node(kind, target, (there_s, index + 1), count, dst, src2=second, line=line)
+
+
+class _Memory:
+    """Last writer, and readers since, of every chunk."""
+
+    def __init__(self) -> None:
+        self.writer: dict[tuple[int, int, int], Node] = {}
+        self.readers: dict[tuple[int, int, int], list[Node]] = {}
+
+
+def _find_hazards(plan: Plan, nodes: Sequence[Node], units: int) -> None:
+    """Fill in what nodes need and who uses them, out of place and in place at once."""
+    places = [_out_of_place]
+    if plan.collective.has_in_place:
+        places.append(_InPlace(plan, units).place)
+    for place in places:
+        memory = _Memory()
+        for node in nodes:
+            if node.op == "cpy" and node.src and node.dst and place(node.rank, node.src) == place(node.rank, node.dst):
+                continue
+            before: dict[int, tuple[Node, bool]] = {}
+            for at in node.reads():
+                for cell in _cells(place(node.rank, at), node.count, node.rank):
+                    writer = memory.writer.get(cell)
+                    if writer is not None:
+                        before[id(writer)] = (writer, True)
+                    memory.readers.setdefault(cell, []).append(node)
+            if node.dst is not None:
+                for cell in _cells(place(node.rank, node.dst), node.count, node.rank):
+                    for reader in memory.readers.pop(cell, ()):
+                        before.setdefault(id(reader), (reader, False))
+                    writer = memory.writer.get(cell)
+                    if writer is not None:
+                        before.setdefault(id(writer), (writer, False))
+                    memory.writer[cell] = node
+            before.pop(id(node), None)
+            for earlier, is_read in before.values():
+                if earlier not in node.needs:
+                    node.needs.append(earlier)
+                    earlier.users.append(node)
+                if is_read and node not in earlier.readers:
+                    earlier.readers.append(node)
+
+
+def _cells(at: At, count: int, rank: int) -> Iterator[tuple[int, int, int]]:
+    return ((rank, at[0], at[1] + k) for k in range(count))
+
+
+def _out_of_place(rank: int, at: At) -> At:
+    return at
+
+
+class _InPlace:
+    """Where buffers lie in place: in the memory of the larger one."""
+
+    def __init__(self, plan: Plan, units: int) -> None:
+        collective = plan.collective
+        self._shift: list[tuple[int, int, int] | None] = []
+        for rank in range(collective.num_ranks):
+            inside, chunk = collective.in_place_chunk(rank)
+            if inside == "same":
+                self._shift.append((Buffer.INPUT, Buffer.OUTPUT, 0))
+            elif inside == "apart" or chunk is None:
+                self._shift.append(None)
+            else:
+                outer = "output" if inside == "input" else "input"
+                start = int(collective.units_start(np.array([chunk]), outer)[0])
+                inner = Buffer.INPUT if inside == "input" else Buffer.OUTPUT
+                larger = Buffer.OUTPUT if inside == "input" else Buffer.INPUT
+                self._shift.append((inner, larger, start * plan.units_per_chunk_unit // units))
+
+    def place(self, rank: int, at: At) -> At:
+        """The place in the larger buffer."""
+        shift = self._shift[rank]
+        if shift is None or at[0] != shift[0]:
+            return at
+        return shift[1], at[1] + shift[2]

@@ -1,0 +1,300 @@
+"""Makes an MSCCL program of a plan: thread blocks, fused steps, dependencies (docs/formats/msccl-xml.md)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from collsyn.export.msccl import Block, Gpu, Step
+from collsyn.export.msccl_flow import At, Flow, Key, Line, Node
+from collsyn.model.plan import Buffer
+
+_NAMES = {Buffer.INPUT: "i", Buffer.OUTPUT: "o", Buffer.SCRATCH: "s"}
+_NOP = Step("nop", "i", -1, "o", -1, 0)
+
+
+def make_gpus(flow: Flow, fused: bool = True, paired: bool = True) -> tuple[Gpu, ...]:
+    """The thread blocks of all GPUs. O(nodes log nodes + nodes x thread blocks of a GPU).
+
+    Every channel between two GPUs has a thread block at either end; if `paired`, two ends of a GPU of which one mostly
+    hands on what comes in at the other become one thread block. If `fused`, its steps receive and send at once, and
+    reductions take what they add from the channel. Steps are in the order of the flow, fused ones where their last
+    part was.
+    """
+    chains = _chains(flow) if fused else {}
+    blocks = _Blocks(flow, chains if paired else {})
+    merged = _merge(flow, chains)
+    return _Writer(flow, blocks, merged).gpus()
+
+
+def _chains(flow: Flow) -> dict[Node, list[Node]]:
+    """Per receive, the steps that it may become one with: a reduction of what it brings, and a send of the result."""
+    found = {}
+    for node in flow.nodes:
+        if node.op not in ("r", "rrc"):
+            continue
+        chain, last = [node], node
+        if node.op == "r":
+            joined = _next(node)
+            if joined is not None and joined.op == "red" and _brings(node, joined):
+                chain.append(joined)
+                last = joined
+        sent = _next(last)
+        if sent is not None and sent.op == "s" and sent.src == last.dst and sent.count == last.count:
+            chain.append(sent)
+        if len(chain) > 1:
+            found[node] = chain
+    return found
+
+
+def _next(node: Node) -> Node | None:
+    """The first later step that touches what a node writes."""
+    return min(node.users, key=lambda user: user.key, default=None)
+
+
+def _brings(node: Node, joined: Node) -> bool:
+    """Whether a reduction is all that ever reads what a receive brings, so that nobody has to store it."""
+    assert node.dst is not None
+    passing = node.dst[0] == Buffer.SCRATCH or node.dst == joined.dst
+    return passing and joined.count == node.count and node.dst in joined.reads() and node.readers == [joined]
+
+
+class _Blocks:
+    """Thread blocks of all GPUs: which channels they serve, and which nodes are theirs."""
+
+    def __init__(self, flow: Flow, chains: dict[Node, list[Node]]) -> None:
+        self.lines = flow.lines()
+        # Per GPU and thread block the channel that comes in and the one that goes out.
+        self.ends: list[list[tuple[Line | None, Line | None]]] = [[] for _ in range(flow.plan.num_ranks)]
+        partner = self._partners(chains)
+        of_end: dict[tuple[bool, Line], int] = {}
+        for line in sorted(self.lines, key=lambda line: (line[0], line[1], line[2])):
+            for sends, rank in ((True, line[1]), (False, line[2])):
+                if (sends, line) in of_end:
+                    continue
+                other = partner.get((sends, line))
+                of_end[sends, line] = len(self.ends[rank])
+                if other is not None:
+                    of_end[not sends, other] = len(self.ends[rank])
+                self.ends[rank].append((other, line) if sends else (line, other))
+        self._deal_out(flow, of_end)
+        self.channel = self._channels(partner)
+
+    def _partners(self, chains: dict[Node, list[Node]]) -> dict[tuple[bool, Line], Line]:
+        """Channels whose ends at a GPU are one thread block: those that hand on at least half of what they carry."""
+        votes: Counter[tuple[Line, Line]] = Counter()
+        for node, chain in chains.items():
+            if chain[-1].op == "s" and node.line is not None and chain[-1].line is not None:
+                votes[node.line, chain[-1].line] += 1
+        partner: dict[tuple[bool, Line], Line] = {}
+        for (into, out), count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0])):
+            enough = 2 * count >= max(len(self.lines[into][1]), len(self.lines[out][0]))
+            if enough and (False, into) not in partner and (True, out) not in partner:
+                partner[False, into], partner[True, out] = out, into
+        return partner
+
+    def _deal_out(self, flow: Flow, of_end: dict[tuple[bool, Line], int]) -> None:
+        """Give every node its thread block: a local one that which received its data, else the shortest of the GPU."""
+        sizes: list[Counter[int]] = [Counter(range(len(ends))) for ends in self.ends]
+        for node in flow.nodes:
+            if node.line is not None:
+                node.block = of_end[node.op == "s", node.line]
+                sizes[node.rank][node.block] += 1
+        for node in flow.nodes:
+            if node.line is not None:
+                continue
+            made = [earlier for earlier in node.needs if node in earlier.readers and earlier.block >= 0]
+            if made:
+                node.block = max(made, key=lambda earlier: (earlier.op == "r", earlier.key)).block
+            else:
+                if not self.ends[node.rank]:
+                    self.ends[node.rank].append((None, None))
+                node.block = min(range(len(self.ends[node.rank])), key=lambda b, n=node: (sizes[n.rank][b], b))  # type: ignore[misc]
+            sizes[node.rank][node.block] += 1
+
+    def _channels(self, partner: dict[tuple[bool, Line], Line]) -> dict[Line, int]:
+        """Numbers of channels: equal where a thread block has both, different between the same two GPUs."""
+        found: dict[Line, int] = {}
+        taken: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for line in sorted(self.lines):
+            if line in found:
+                continue
+            together, waiting = {line}, [line]
+            while waiting:
+                one = waiting.pop()
+                for other in (partner.get((True, one)), partner.get((False, one))):
+                    if other is not None and other not in together:
+                        together.add(other)
+                        waiting.append(other)
+            used = set().union(*(taken[one[1], one[2]] for one in together))
+            number = next(number for number in range(len(used) + 1) if number not in used)
+            for one in together:
+                found[one] = number
+                taken[one[1], one[2]].add(number)
+        return found
+
+
+def _merge(flow: Flow, chains: dict[Node, list[Node]]) -> dict[Node, list[Node]]:
+    """The chains that become one step, by their last node: all of one thread block, and receives stay in order."""
+    merged: dict[Node, list[Node]] = {}
+    for _, receives in flow.lines().values():
+        behind: Key = (float("inf"), 0)
+        for node in reversed(receives):
+            chain = chains.get(node, [node])
+            while len(chain) > 1 and not (
+                chain[-1].key < behind and all(part.block == node.block for part in chain) and _is_step(chain)
+            ):
+                chain = chain[:-1]
+            behind = chain[-1].key
+            merged[chain[-1]] = chain
+    for node in flow.nodes:
+        if node.line is None or node.op == "s":
+            merged.setdefault(node, [node])
+    inside = {part for last, chain in merged.items() for part in chain if part is not last}
+    return {last: chain for last, chain in merged.items() if last not in inside}
+
+
+def _is_step(chain: Sequence[Node]) -> bool:
+    return [node.op for node in chain] in (["r", "s"], ["r", "red"], ["rrc", "s"], ["r", "red", "s"])
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step in the making, and what its thread block knows to be done when it is: per thread block the last step."""
+
+    step: Step
+    knows: dict[int, int] = field(default_factory=dict)
+
+
+class _Writer:
+    """Steps of all thread blocks, in order."""
+
+    def __init__(self, flow: Flow, blocks: _Blocks, merged: dict[Node, list[Node]]) -> None:
+        self._flow, self._blocks, self._merged = flow, blocks, merged
+        self._drafts: list[list[list[_Draft]]] = [[[] for _ in ends] for ends in blocks.ends]
+        self._known: list[list[dict[int, int]]] = [[{} for _ in ends] for ends in blocks.ends]
+        # Position of the step that a node is part of.
+        self._at: dict[Node, int] = {}
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs."""
+        for last in sorted(self._merged, key=lambda node: node.key):
+            self._emit(self._merged[last])
+        collective, unit = self._flow.plan.collective, self._flow.chunk_units
+        extents = self._flow.plan.buffer_units() // unit
+        gpus = []
+        for rank in range(collective.num_ranks):
+            scratch = self._pack_scratch(rank)
+            blocks = []
+            for b, (into, out) in enumerate(self._blocks.ends[rank]):
+                line = into or out
+                blocks.append(
+                    Block(
+                        send=-1 if out is None else out[2],
+                        recv=-1 if into is None else into[1],
+                        channel=0 if line is None else self._blocks.channel[line],
+                        steps=tuple(
+                            _renumbered(draft.step, s, scratch) for s, draft in enumerate(self._drafts[rank][b])
+                        ),
+                        number=b,
+                    )
+                )
+            inputs, outputs = (int(extents[rank, buffer]) for buffer in (Buffer.INPUT, Buffer.OUTPUT))
+            gpus.append(Gpu(inputs, outputs, len(scratch), tuple(blocks), rank))
+        return tuple(gpus)
+
+    def _emit(self, chain: Sequence[Node]) -> None:
+        """The steps of one chain: its waits, then itself."""
+        rank, block = chain[0].rank, chain[0].block
+        drafts = self._drafts[rank][block]
+        steps = list(_steps_of(chain))
+        waits = self._waits(chain)
+        for b, s in waits[:-1]:
+            drafts.append(_Draft(replace(_NOP, dep_block=b, dep_step=s)))
+        if waits:
+            steps[0] = replace(steps[0], dep_block=waits[-1][0], dep_step=waits[-1][1])
+        for step in steps:
+            drafts.append(_Draft(step))
+        known = self._known[rank][block]
+        known[block] = len(drafts) - 1
+        drafts[-1].knows = dict(known)
+        for node in chain:
+            self._at[node] = len(drafts) - 1
+
+    def _waits(self, chain: Sequence[Node]) -> list[tuple[int, int]]:
+        """Steps of other thread blocks to wait for, what others imply left out; they will tell that they are done."""
+        rank, block = chain[0].rank, chain[0].block
+        known = self._known[rank][block]
+        needs = {earlier for node in chain for earlier in node.needs if earlier not in chain and earlier.block != block}
+        waits = []
+        for earlier in sorted(needs, key=lambda node: node.key, reverse=True):
+            other, at = earlier.block, self._at[earlier]
+            if known.get(other, -1) >= at:
+                continue
+            waits.append((other, at))
+            draft = self._drafts[rank][other][at]
+            draft.step = replace(draft.step, has_dep=True)
+            for b, s in draft.knows.items():
+                known[b] = max(known.get(b, -1), s)
+        return waits
+
+    def _pack_scratch(self, rank: int) -> dict[int, int]:
+        """New places of the chunks of scratch that steps still use."""
+        used: set[int] = set()
+        for drafts in self._drafts[rank]:
+            for draft in drafts:
+                step = draft.step
+                for buffer, at in ((step.src_buffer, step.src_offset), (step.dst_buffer, step.dst_offset)):
+                    if buffer == "s":
+                        used.update(range(at, at + step.count))
+        return {chunk: number for number, chunk in enumerate(sorted(used))}
+
+
+def _steps_of(chain: Sequence[Node]) -> Iterable[Step]:
+    """One step for a fused chain; two for a reduction into a third place."""
+    first, count = chain[0], chain[0].count
+    joins = next((node for node in chain if node.op in ("rrc", "red")), None)
+    sends = chain[-1].op == "s" and len(chain) > 1
+    if joins is not None and first.op in ("r", "rrc"):
+        assert joins.dst is not None
+        other = joins.src2
+        if first.op == "r" and other == first.dst:
+            other = joins.src
+        assert other is not None
+        if sends and _passes(joins, chain[-1]):
+            yield _step("rrs", other, other, count)
+        else:
+            yield _step("rrcs" if sends else "rrc", other, joins.dst, count)
+    elif first.op == "r":
+        assert first.dst is not None
+        yield _step("rcs" if sends else "r", first.dst, first.dst, count)
+    elif first.op == "s":
+        assert first.src is not None
+        yield _step("s", first.src, first.src, count)
+    else:
+        assert first.dst is not None and first.src is not None
+        if first.op == "cpy":
+            yield _step("cpy", first.src, first.dst, count)
+            return
+        assert first.src2 is not None
+        src, other = (first.src, first.src2) if first.dst != first.src else (first.src2, first.src)
+        if first.dst != other:
+            yield _step("cpy", other, first.dst, count)
+        yield _step("re", src, first.dst, count)
+
+
+def _passes(joined: Node, sent: Node) -> bool:
+    """Whether nobody but a send needs a sum where it would be stored."""
+    assert joined.dst is not None
+    overwritten = any(user.dst == joined.dst and user.count == joined.count for user in joined.users)
+    return joined.readers == [sent] and (joined.dst[0] == Buffer.SCRATCH or overwritten)
+
+
+def _step(op: str, src: At, dst: At, count: int) -> Step:
+    return Step(op, _NAMES[Buffer(src[0])], src[1], _NAMES[Buffer(dst[0])], dst[1], count)
+
+
+def _renumbered(step: Step, number: int, scratch: dict[int, int]) -> Step:
+    """A step with its number, and scratch packed."""
+    src = scratch[step.src_offset] if step.src_buffer == "s" else step.src_offset
+    dst = scratch[step.dst_offset] if step.dst_buffer == "s" else step.dst_offset
+    return replace(step, number=number, src_offset=src, dst_offset=dst)

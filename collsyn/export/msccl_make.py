@@ -1,0 +1,150 @@
+"""Finds the program of a schedule that a reader takes, that is right, and that simulates fastest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from collsyn.check.simulate_plan import simulate_plan
+from collsyn.errors import InputError, VerificationError
+from collsyn.export.msccl import Dialect, Program
+from collsyn.export.msccl_check import MscclFile, verify_program
+from collsyn.export.msccl_flow import data_flow
+from collsyn.export.msccl_limits import limit_problems
+from collsyn.export.msccl_lower import make_gpus
+from collsyn.lower.lower import lower
+from collsyn.model.plan import Plan
+from collsyn.model.schedule import Schedule
+
+# Channels over which the messages from one GPU to another are dealt out, where one has too many steps.
+_LANES = (1, 2, 4, 8)
+# (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
+_COMPARED = ((True, False), (True, True))
+_FALLBACK = ((False, False),)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a program is to be: reader, protocol, permissions, the sizes that use it, and the size it is made for."""
+
+    dialect: Dialect
+    protocol: str
+    in_place: bool
+    out_of_place: bool
+    min_bytes: int
+    max_bytes: int
+    size_bytes: int
+    name: str
+    instances: int = 1
+    max_channels: int = 32
+
+
+@dataclass(frozen=True)
+class Made:
+    """A verified program, and its simulated time at its size (None without a topology)."""
+
+    program: Program
+    time_s: float | None
+
+
+def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
+    """The fastest of some programs of a schedule (or plan) that fit into the reader's tables; it is verified.
+
+    A schedule is lowered with coarser pieces, and messages are dealt out over more channels, until the program fits.
+    Raises InputError that names the limit if none does, VerificationError if none is right.
+    """
+    collective = source.collective
+    if collective.kind not in wanted.dialect.collectives:
+        known = ", ".join(wanted.dialect.collectives)
+        raise InputError(f"collective: {wanted.dialect.name} knows no {collective.kind}; it knows {known}")
+    refused: str | None = None
+    for plan in _plans(source, wanted):
+        for lanes in _LANES:
+            programs = list(_programs(plan, wanted, lanes, True, _COMPARED))
+            problems = [limit_problems(program, wanted.dialect) for program in programs]
+            fitting = [program for program, found in zip(programs, problems, strict=True) if not found]
+            if fitting:
+                return _best_right(plan, wanted, fitting, lanes)
+            first = problems[0][0]
+            refused = f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
+            if "steps" not in first.what:
+                break
+    raise InputError(
+        f"{wanted.name}: does not fit: {refused}; try fewer instances or chunks, --max-channels, or another method"
+    )
+
+
+def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
+    """The plan, and then plans of coarser pieces."""
+    if isinstance(source, Plan):
+        yield source
+        return
+    plan = lower(source, wanted.instances, wanted.max_channels)
+    yield plan
+    notes = plan.provenance["lowering"]
+    chunk_bytes = float(source.collective.chunk_bytes(source.size_bytes).max())
+    pieces = int(notes["pieces"])
+    while pieces > 1:
+        pieces //= 2
+        longest = max(1, round(chunk_bytes / wanted.instances / pieces))
+        yield lower(
+            source,
+            wanted.instances,
+            wanted.max_channels,
+            longest,
+            notes["reduce_by"],
+            notes["channels_by"],
+            notes["paced"],
+        )
+
+
+def _programs(
+    plan: Plan, wanted: Wanted, lanes: int, timed: bool, ways: tuple[tuple[bool, bool], ...]
+) -> Iterator[Program]:
+    """Programs of a plan, made in several ways; equal ones once."""
+    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes)
+    known = []
+    for fused, paired in ways:
+        gpus = make_gpus(flow, fused, paired)
+        if gpus in known:
+            continue
+        known.append(gpus)
+        yield Program(
+            name=wanted.name,
+            coll=wanted.dialect.collectives[plan.collective.kind],
+            collective=plan.collective.kind,
+            protocol=wanted.protocol,
+            num_channels=1 + max((block.channel for gpu in gpus for block in gpu.blocks), default=0),
+            num_chunks=flow.num_chunks,
+            in_place=wanted.in_place,
+            out_of_place=wanted.out_of_place,
+            min_bytes=wanted.min_bytes,
+            max_bytes=wanted.max_bytes,
+            gpus=gpus,
+        )
+
+
+def _best_right(plan: Plan, wanted: Wanted, fitting: list[Program], lanes: int) -> Made:
+    """The fastest that is right; where none is, one that is made with more care."""
+    timed = sorted(((_time_s(program, plan, wanted), number) for number, program in enumerate(fitting)))
+    careful = _programs(plan, wanted, lanes, False, (*_COMPARED, *_FALLBACK))
+    why = ""
+    for program in chain((fitting[number] for _, number in timed), careful):
+        if limit_problems(program, wanted.dialect):
+            continue
+        report = verify_program(program)
+        if report.ok:
+            time_s = _time_s(program, plan, wanted)
+            return Made(program, None if plan.topology is None else time_s)
+        why = why or str(report.problems[0])
+    raise VerificationError(f"{wanted.name}: no program of it is right: {why}")
+
+
+def _time_s(program: Program, plan: Plan, wanted: Wanted) -> float:
+    """Simulated seconds; infinite for a program that gets stuck, 0 without a topology."""
+    if plan.topology is None:
+        return 0.0
+    try:
+        made = MscclFile(program).plan(wanted.size_bytes)
+        return float(simulate_plan(made, plan.topology, wanted.size_bytes).finish_s)
+    except VerificationError:
+        return float("inf")

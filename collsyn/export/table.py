@@ -1,0 +1,64 @@
+"""The formats that `collsyn export` writes: a name, and what makes its files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from collsyn.errors import InputError
+from collsyn.model.plan import Plan
+from collsyn.model.schedule import Schedule
+
+# Name -> "module:function", an Exporter; loaded when it is asked for. A new format is one more row.
+FORMATS: dict[str, str] = {
+    "msccl-xml": "collsyn.export.msccl_export:export",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; None is the format's own choice. A format refuses what it has no use for (`refuse`).
+
+    Sizes are in bytes; `max_bytes` 0 is no end. `as_set` says that a folder is wanted, with what belongs to it.
+    """
+
+    dialect: str | None = None
+    protocol: str | None = None
+    in_place: bool | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    size_bytes: int | None = None
+    instances: int | None = None
+    max_channels: int | None = None
+    as_set: bool = False
+
+    def refuse(self, format_name: str, *names: str) -> None:
+        """Raise InputError if one of these options was given."""
+        for name in names:
+            if getattr(self, name) is not None:
+                option = {"protocol": "proto", "min_bytes": "min-size", "max_bytes": "max-size"}.get(name, name)
+                raise InputError(f"--{option.replace('_', '-')}: {format_name} has none; leave it out")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file to write: its name if nobody names it, its content, and facts about it for people and scripts."""
+
+    name: str
+    content: bytes
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Exporter(Protocol):
+    """Makes the files of a format; raises InputError for what the format cannot say."""
+
+    def __call__(self, sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) -> list[Exported]: ...
+
+
+def exporter(name: str) -> Exporter:
+    """What writes a format; raises InputError for an unknown name."""
+    if name not in FORMATS:
+        raise InputError(f"--format: {name!r} is not known; expected one of {', '.join(FORMATS)}")
+    module, _, function = FORMATS[name].partition(":")
+    return cast(Exporter, getattr(import_module(module), function))
