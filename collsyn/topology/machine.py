@@ -1,10 +1,11 @@
-"""Machines: what a box holds, how boxes are joined and whose costs count; any number of boxes becomes a topology.
+"""Machines: what boxes hold, how they are joined and whose costs count; any number of boxes becomes a topology.
 
 The data come from YAML (machine_file.py). Instances of a machine are itself and variants with others' published costs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Wires:
-    """Links of one class: ends are ranks of a box or names of switches; `across` goes to the other boxes."""
+    """Links of one class: ends are ranks of a box or names of switches; `across` to the other boxes of its kind."""
 
     link: str
     lanes: int
@@ -52,17 +53,34 @@ class Wires:
 
 @dataclass(frozen=True)
 class Part:
-    """A box, or a fabric that joins boxes: `box_switches` are in each box, `switches` are there once.
+    """What each box of a kind has, by itself or for a fabric: links, switches, and what is known of them.
 
     `cycles` are permutations of a box's ranks that keep all links, `cuts` named sets of a box's vertices.
     """
 
     wires: tuple[Wires, ...]
-    box_switches: tuple[Switch, ...] = ()
     switches: tuple[Switch, ...] = ()
     cycles: tuple[tuple[int, ...], ...] = ()
     cuts: tuple[tuple[str, tuple[End, ...]], ...] = ()
-    min_boxes: int = 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of box (no name where there is one kind only); `count` are there unless the user says how many."""
+
+    name: str
+    gpus: int
+    box: Part
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What joins that many boxes: `parts` has a Part for each kind of box, `switches` are there once."""
+
+    parts: tuple[Part, ...]
+    switches: tuple[Switch, ...] = ()
+    min_boxes: int = 2
     max_boxes: int | None = None
 
 
@@ -71,11 +89,10 @@ class Instance:
     """A machine with one set of costs: `options` select it (empty: the machine itself)."""
 
     options: Mapping[str, str]
-    gpus: int
+    kinds: tuple[Kind, ...]
     links: Mapping[str, LinkClass]
     min_piece_bytes: int
-    box: Part
-    fabrics: tuple[Part, ...]
+    fabrics: tuple[Fabric, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,10 @@ class Machine:
 
     @property
     def form(self) -> str:
-        """`NAME` or `NAME:BOXES`, for lists."""
+        """`NAME`, `NAME:BOXES` or, with several kinds of boxes, `NAME:THISxTHAT`, for lists."""
+        kinds = self.instances[0].kinds
+        if len(kinds) > 1:
+            return f"{self.name}:{'x'.join(kind.name.upper() for kind in kinds)}"
         return f"{self.name}:BOXES" if self.instances[0].fabrics else self.name
 
     def option_texts(self) -> tuple[str, ...]:
@@ -97,11 +117,12 @@ class Machine:
 
 
 def machine_topology(machine: Machine, spec: Spec) -> Topology:
-    """The topology of `spec.dims` boxes (one by default) with the options of `spec`; raises InputError."""
+    """The topology of `spec.dims` boxes of each kind (the machine's own number by default); raises InputError."""
     instance = _chosen(machine, spec)
-    if len(spec.dims) > 1 or spec.dims == (0,):
+    counts = spec.dims or tuple(kind.count for kind in instance.kinds)
+    boxes = sum(counts)
+    if len(counts) != len(instance.kinds) or boxes == 0:
         spec.fail(f"expected {machine.form} with at least 1 box")
-    boxes = spec.dims[0] if spec.dims else 1
     fabric = None
     if boxes > 1:
         fits = (part for part in instance.fabrics if part.min_boxes <= boxes <= (part.max_boxes or boxes))
@@ -109,7 +130,7 @@ def machine_topology(machine: Machine, spec: Spec) -> Topology:
         if fabric is None:
             most = max((part.max_boxes or 0 for part in instance.fabrics), default=1)
             spec.fail(f"has {boxes} boxes; expected at most {most}, nothing is known that joins more")
-    return _Assembly(_overridden(instance, spec), fabric, boxes, spec).topology()
+    return _Assembly(_overridden(instance, spec), fabric, counts, spec).topology()
 
 
 def _chosen(machine: Machine, spec: Spec) -> Instance:
@@ -153,31 +174,45 @@ def _overridden(instance: Instance, spec: Spec) -> Instance:
 class _Assembly:
     """Numbers the vertices of all boxes (ranks, then each box's switches, then the fabric's) and lays the links."""
 
-    def __init__(self, instance: Instance, fabric: Part | None, boxes: int, spec: Spec) -> None:
-        self.instance, self.boxes, self.spec = instance, boxes, spec
-        self.parts = [instance.box, *([fabric] if fabric else [])]
-        self.inner = [switch for part in self.parts for switch in part.box_switches]
-        self.shared = [switch for part in self.parts for switch in part.switches]
-        self.inner_ids = {switch.name: i for i, switch in enumerate(self.inner)}
-        self.num_ranks = boxes * instance.gpus
-        copies = {False: boxes, True: boxes * (boxes - 1)}
+    def __init__(self, instance: Instance, fabric: Fabric | None, counts: Sequence[int], spec: Spec) -> None:
+        self.instance, self.spec = instance, spec
+        self.kinds = instance.kinds
+        # For every kind what its boxes have by themselves, then what they have for the fabric.
+        self.parts = [[kind.box, *([fabric.parts[k]] if fabric else [])] for k, kind in enumerate(self.kinds)]
+        self.inner = [[switch for part in parts for switch in part.switches] for parts in self.parts]
+        self.shared = fabric.switches if fabric else ()
         num_links = sum(
-            len(wires.arcs) * (1 + wires.both) * copies[wires.across] for part in self.parts for wires in part.wires
+            len(wires.arcs) * (1 + wires.both) * count * (count - 1 if wires.across else 1)
+            for count, parts in zip(counts, self.parts, strict=True)
+            for part in parts
+            for wires in part.wires
         )
         if num_links > MAX_LINKS:
             spec.fail(f"has {num_links} links; expected at most {MAX_LINKS}")
-        first = self.num_ranks + boxes * len(self.inner)
-        self.shared_ids = {switch.name: first + i for i, switch in enumerate(self.shared)}
+        self.kind_of = [k for k, count in enumerate(counts) for _ in range(count)]
+        ranks = [self.kinds[k].gpus for k in self.kind_of]
+        switches = [len(self.inner[k]) for k in self.kind_of]
+        self.num_ranks = sum(ranks)
+        self.first_rank = [0, *accumulate(ranks)]
+        self.first_switch = [self.num_ranks + before for before in (0, *accumulate(switches))]
 
     def vertex(self, box: int, end: End) -> int:
         if isinstance(end, int):
-            return box * self.instance.gpus + end
-        if end in self.inner_ids:
-            return self.num_ranks + box * len(self.inner) + self.inner_ids[end]
-        return self.shared_ids[end]
+            return self.first_rank[box] + end
+        inner = [switch.name for switch in self.inner[self.kind_of[box]]]
+        if end in inner:
+            return self.first_switch[box] + inner.index(end)
+        return self.first_switch[-1] + [switch.name for switch in self.shared].index(end)
 
     def topology(self) -> Topology:
-        rows = [row for part in self.parts for wires in part.wires for row in self._rows(wires)]
+        layers = range(len(self.parts[0]))
+        rows = [
+            row
+            for layer in layers
+            for k, parts in enumerate(self.parts)
+            for wires in parts[layer].wires
+            for row in self._rows(k, wires)
+        ]
         columns: dict[str, Any] = dict(
             zip(
                 ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count"),
@@ -185,8 +220,11 @@ class _Assembly:
                 strict=True,
             )
         )
-        boxes = range(self.boxes)
-        inner = [replace(switch, name=f"box{box}.{switch.name}") for box in boxes for switch in self.inner]
+        inner = [
+            replace(switch, name=f"box{box}.{switch.name}")
+            for box, k in enumerate(self.kind_of)
+            for switch in self.inner[k]
+        ]
         switches = [*inner, *self.shared]
         ranks = [False] * self.num_ranks
         bare = Topology(
@@ -196,20 +234,24 @@ class _Assembly:
             switch_names=tuple(switch.name for switch in switches),
             multicast=np.array(ranks + [switch.multicast for switch in switches]),
             reduction=np.array(ranks + [switch.reduction for switch in switches]),
-            boxes=tuple(self._box(box) for box in boxes),
+            boxes=tuple(self._box(box) for box in range(len(self.kind_of))),
             cuts=self._cuts(),
             min_piece_bytes=self.instance.min_piece_bytes,
             provenance={"source": "preset"},
         )
         return replace(bare, symmetries=self._symmetries(bare))
 
-    def _rows(self, wires: Wires) -> list[tuple[int, int, float, float, float, int]]:
+    def _boxes_of(self, kind: int) -> list[int]:
+        return [box for box, k in enumerate(self.kind_of) if k == kind]
+
+    def _rows(self, kind: int, wires: Wires) -> list[tuple[int, int, float, float, float, int]]:
         link = self.instance.links[wires.link]
         overhead_s = min(link.overhead_s, link.alpha_s)
         costs = (link.alpha_s, link.beta_s_per_byte / wires.lanes, overhead_s, wires.lanes)
         rows = []
-        for box in range(self.boxes):
-            for other in (b for b in range(self.boxes) if b != box) if wires.across else (box,):
+        boxes = self._boxes_of(kind)
+        for box in boxes:
+            for other in (b for b in boxes if b != box) if wires.across else (box,):
                 for a, b in wires.arcs:
                     src, dst = self.vertex(box, a), self.vertex(other, b)
                     rows.append((src, dst, *costs))
@@ -218,28 +260,35 @@ class _Assembly:
         return rows
 
     def _box(self, box: int) -> tuple[int, ...]:
-        ends: list[End] = [*range(self.instance.gpus), *self.inner_ids]
-        return tuple(self.vertex(box, end) for end in ends)
+        ranks = range(self.first_rank[box], self.first_rank[box + 1])
+        return (*ranks, *range(self.first_switch[box], self.first_switch[box + 1]))
 
     def _cuts(self) -> tuple[Cut, ...]:
-        """Every box's own cuts (the fabric's list replaces the box's), and half of the boxes."""
+        """Every box's own cuts (the fabric's list replaces the box's), half of the boxes, and all boxes of a kind."""
         cuts = [
             Cut(f"box{box} {name}", tuple(self.vertex(box, end) for end in ends))
-            for box in range(self.boxes)
-            for name, ends in self.parts[-1].cuts
+            for box, k in enumerate(self.kind_of)
+            for name, ends in self.parts[k][-1].cuts
         ]
-        if self.boxes > 1:
-            half = tuple(vertex for box in range(self.boxes // 2) for vertex in self._box(box))
-            cuts.append(Cut("half of the boxes", half))
+        sets = {"half of the boxes": list(range(len(self.kind_of) // 2))}
+        if len(set(self.kind_of)) > 1:
+            sets |= {f"{self.kinds[k].name} boxes": self._boxes_of(k) for k in sorted(set(self.kind_of))}
+        cuts += [Cut(name, tuple(v for box in boxes for v in self._box(box))) for name, boxes in sets.items() if boxes]
         return tuple(cuts)
 
     def _symmetries(self, bare: Topology) -> tuple[tuple[int, ...], ...]:
-        """Every box moved to the next one, and the file's cycles in all boxes at once; a wrong one is an InputError."""
-        gpus, found = self.instance.gpus, []
-        if self.boxes > 1:
-            found.append([(rank + gpus) % self.num_ranks for rank in range(self.num_ranks)])
-        for cycle in self.parts[-1].cycles:
-            found.append([box * gpus + image for box in range(self.boxes) for image in cycle])
+        """Every box moved to the next of its kind, and the file's cycles in all boxes of a kind at once.
+
+        A wrong one is an InputError.
+        """
+        found = []
+        for k, kind in enumerate(self.kinds):
+            boxes = self._boxes_of(k)
+            starts = [self.first_rank[box] for box in boxes]
+            if len(boxes) > 1:
+                found.append(self._moved(zip(starts, starts[1:] + starts[:1], strict=True), range(kind.gpus)))
+            if boxes:
+                found += [self._moved(zip(starts, starts, strict=True), cycle) for cycle in self.parts[k][-1].cycles]
         whole = []
         for ranks in found:
             permutation = extended_to_switches(bare, ranks)
@@ -247,3 +296,10 @@ class _Assembly:
                 self.spec.fail(f"the machine file's symmetry {ranks} does not map links to equal links")
             whole.append(permutation)
         return tuple(whole)
+
+    def _moved(self, starts: Iterable[tuple[int, int]], image: Sequence[int]) -> list[int]:
+        """All ranks where they are, but those of boxes that begin at some rank in those that begin at another."""
+        ranks = list(range(self.num_ranks))
+        for here, there in starts:
+            ranks[here : here + len(image)] = [there + rank for rank in image]
+        return ranks

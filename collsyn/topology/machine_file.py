@@ -1,4 +1,4 @@
-"""Machine files, `collsyn-machine/1` (docs/formats/machine.md): YAML with a box, its fabric and variants of costs."""
+"""Machine files, `collsyn-machine/1` (docs/formats/machine.md): YAML with boxes, their fabric and variants of costs."""
 
 import math
 import re
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology_file import read_link_costs
-from collsyn.topology.machine import End, Instance, LinkClass, Machine, Part, Switch, Wires
+from collsyn.topology.machine import End, Fabric, Instance, Kind, LinkClass, Machine, Part, Switch, Wires
 from collsyn.units import us_to_s
 
 SCHEMA = "collsyn-machine/1"
-MAX_GPUS = 4096
+# Of switches and of kinds of boxes.
+NAME = r"[a-z][a-z0-9_]*"
+MAX_GPUS = MAX_BOXES = 4096
 
 
 def read_machine(path: str | Path) -> Machine:
@@ -44,22 +46,46 @@ def _instance(fields: Fields, options: dict[str, str], itself: Instance | None) 
         links = _link_classes(fields.inner("links"), overhead_s)
     else:
         links = itself.links
-    if itself is None or fields.has("box"):
-        box_fields = fields.inner("box")
-        gpus = box_fields.integer("gpus", minimum=1, maximum=MAX_GPUS)
-        box = _part(box_fields, gpus, links, inner="switches")
-        box_fields.done()
+    if itself is None or fields.has("box") or fields.has("boxes"):
+        kinds = _kinds(fields, links)
+        if itself is not None and itself.fabrics and not fields.has("fabric"):
+            fields.fail("fabric", "is missing; boxes of a variant's own need a fabric of their own (or none: [])")
     else:
-        gpus, box = itself.gpus, itself.box
+        kinds = itself.kinds
     if itself is None or fields.has("fabric"):
-        fabrics = tuple(_fabric(entry, gpus, links, box) for entry in fields.each("fabric", default=[]))
+        fabrics = tuple(_fabric(entry, kinds, links) for entry in fields.each("fabric", default=[]))
     else:
         fabrics = itself.fabrics
-    for link in (wires.link for part in (box, *fabrics) for wires in part.wires):
+    parts = [*(kind.box for kind in kinds), *(part for fabric in fabrics for part in fabric.parts)]
+    for link in (wires.link for part in parts for wires in part.wires):
         if link not in links:
             fields.fail("links", f"lacks the class {link!r}, which wires of the machine name")
     piece = fields.size_bytes("min_piece", default=1 if itself is None else itself.min_piece_bytes)
-    return Instance(options, gpus, links, piece, box, fabrics)
+    return Instance(options, kinds, links, piece, fabrics)
+
+
+def _kinds(fields: Fields, links: Mapping[str, LinkClass]) -> tuple[Kind, ...]:
+    """The box of a machine of one kind, or the kinds of `boxes` by name."""
+    if not fields.has("boxes"):
+        return (_kind(fields.inner("box"), "", links),)
+    if fields.has("box"):
+        fields.fail("boxes", "stands beside box; expected one of them")
+    named = fields.inner("boxes")
+    names = named.names()
+    if not names:
+        fields.fail("boxes", "is empty; expected kinds of boxes by name, like {big: {gpus: 8, wires: ...}}")
+    for name in names:
+        if not re.fullmatch(NAME, name):
+            named.fail(name, "is no name of a kind; expected small letters and digits")
+    return tuple(_kind(named.inner(name), name, links) for name in names)
+
+
+def _kind(fields: Fields, name: str, links: Mapping[str, LinkClass]) -> Kind:
+    count = fields.integer("count", default=1, minimum=1, maximum=MAX_BOXES) if name else 1
+    gpus = fields.integer("gpus", minimum=1, maximum=MAX_GPUS)
+    box = _part(fields, gpus, links, "switches")
+    fields.done()
+    return Kind(name, gpus, box, count)
 
 
 def _link_classes(fields: Fields, overhead_s: float) -> dict[str, LinkClass]:
@@ -77,36 +103,46 @@ def _link_classes(fields: Fields, overhead_s: float) -> dict[str, LinkClass]:
     return classes
 
 
-def _fabric(fields: Fields, gpus: int, links: Mapping[str, LinkClass], box: Part) -> Part:
+def _fabric(fields: Fields, kinds: tuple[Kind, ...], links: Mapping[str, LinkClass]) -> Fabric:
     min_boxes = fields.integer("min_boxes", default=2, minimum=2)
     max_boxes = fields.integer("max_boxes", minimum=min_boxes) if fields.has("max_boxes") else None
-    part = _part(fields, gpus, links, inner="box_switches", shared="switches", known=box.box_switches)
+    switches = _switches(fields, "switches")
+    if not kinds[0].name:
+        parts = [_part(fields, kinds[0].gpus, links, "box_switches", kinds[0].box.switches, switches)]
+    else:
+        named, parts = fields.inner("boxes"), []
+        for kind in kinds:
+            if not named.has(kind.name):
+                named.fail(kind.name, "is missing; expected how boxes of this kind are joined to the others")
+            entry = named.inner(kind.name)
+            parts.append(_part(entry, kind.gpus, links, "box_switches", kind.box.switches, switches))
+            entry.done()
+        named.done()
     fields.done()
-    return Part(**{**vars(part), "min_boxes": min_boxes, "max_boxes": max_boxes})
+    return Fabric(tuple(parts), switches, min_boxes, max_boxes)
 
 
 def _part(
     fields: Fields,
     gpus: int,
     links: Mapping[str, LinkClass],
-    inner: str,
-    shared: str | None = None,
-    known: tuple[Switch, ...] = (),
+    key: str,
+    boxed: tuple[Switch, ...] = (),
+    shared: tuple[Switch, ...] = (),
 ) -> Part:
-    """A box or a fabric; `known` are the switches of the box, which the fabric's wires may name."""
-    box_switches = _switches(fields, inner)
-    switches = _switches(fields, shared) if shared else ()
-    names = [switch.name for switch in (*known, *box_switches, *switches)]
+    """What a kind of box has; the wires of a fabric may name switches of the box and those that all share, too."""
+    switches = _switches(fields, key)
+    names = [switch.name for switch in (*boxed, *switches, *shared)]
     if len(set(names)) != len(names):
-        fields.fail(inner, "names a switch twice")
+        fields.fail(key, "names a switch twice")
     wires = []
     for entry in fields.each("wires"):
         link = entry.text("link", choices=list(links))
         lanes = entry.integer("lanes", default=1, minimum=1)
         across = entry.has("across")
-        key = "across" if across else "pairs" if entry.has("pairs") else "arcs"
-        arcs = [arc for token in entry.text(key).split() for arc in _arcs(entry, key, token, gpus, names)]
-        wires.append(Wires(link, lanes, tuple(arcs), key == "pairs", across))
+        way = "across" if across else "pairs" if entry.has("pairs") else "arcs"
+        arcs = [arc for token in entry.text(way).split() for arc in _arcs(entry, way, token, gpus, names)]
+        wires.append(Wires(link, lanes, tuple(arcs), way == "pairs", across))
         entry.done()
     cuts = []
     for entry in fields.each("cuts", default=[]):
@@ -114,14 +150,14 @@ def _part(
         cuts.append((name, tuple(end for token in tokens for end in _ends(entry, "vertices", token, gpus, names))))
         entry.done()
     cycles = tuple(_cycles(fields, str(text), gpus) for text in fields.items("symmetries", default=[]))
-    return Part(tuple(wires), box_switches, switches, cycles, tuple(cuts))
+    return Part(tuple(wires), switches, cycles, tuple(cuts))
 
 
 def _switches(fields: Fields, key: str) -> tuple[Switch, ...]:
     switches = []
     for entry in fields.each(key, default=[]):
         name = entry.text("name")
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        if not re.fullmatch(NAME, name):
             entry.fail("name", f"is {name!r}; expected small letters and digits")
         switches.append(Switch(name, entry.flag("multicast", default=False), entry.flag("reduction", default=False)))
         entry.done()

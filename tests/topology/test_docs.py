@@ -48,10 +48,14 @@ def test_topology_example():
 
 
 def test_machine_example():
-    ((fields, _),) = examples("formats/machine.md")
-    machine = machine_from_fields(fields)
+    (fields, _), (several, _) = examples("formats/machine.md")
+    toy, mixed = machine_from_fields(fields), machine_from_fields(several)
     for text in ("toy", "toy:2", "toy:5", "toy@costs=logical", "toy:2@costs=logical"):
-        require_connected(machine_topology(machine, parse_spec(text)))
+        require_connected(machine_topology(toy, parse_spec(text)))
+    for text, ranks in (("mixed", 8), ("mixed:1x3", 14), ("mixed:0x2", 8), ("mixed:1x0", 2)):
+        topology = machine_topology(mixed, parse_spec(text))
+        require_connected(topology)
+        assert topology.num_ranks == ranks
 
 
 def test_profile_example():

@@ -158,3 +158,125 @@ def test_a_variant_may_not_drop_a_class_that_the_inherited_box_uses():
     text = TEXT.partition("    box:\n      gpus: 2")[0].replace("      fast: {bandwidth_gb_s: 1, alpha_us: 1}\n", "")
     with pytest.raises(InputError, match=r"toy\.yaml:variants\[0\]\.links: .*'fast'"):
         machine(text)
+
+
+MIXED = """
+schema: collsyn-machine/1
+name: mixed
+links:
+  lane: {bandwidth_gb_s: 10, alpha_us: 1}
+  card: {bandwidth_gb_s: 5, alpha_us: 2}
+boxes:
+  small:
+    count: 2
+    gpus: 2
+    wires:
+      - {link: lane, pairs: 0-1}
+    symmetries:
+      - (0 1)
+  big:
+    gpus: 3
+    switches:
+      - {name: hub}
+    wires:
+      - {link: lane, pairs: 0..2-hub}
+    cuts:
+      - {name: two, vertices: 0..1}
+fabric:
+  - switches:
+      - {name: spine}
+    boxes:
+      small:
+        box_switches:
+          - {name: nic}
+        wires:
+          - {link: card, pairs: 0..1-nic nic-spine}
+          - {link: card, across: 0>1}
+        symmetries: []
+      big:
+        wires:
+          - {link: card, pairs: 0-spine hub-spine}
+        cuts:
+          - {name: two, vertices: 0..1 hub}
+variants:
+  - options: {costs: slow}
+    links:
+      lane: {bandwidth_gb_s: 1, alpha_us: 1}
+      card: {bandwidth_gb_s: 1, alpha_us: 1}
+"""
+
+
+def test_kinds_of_boxes_follow_each_other():
+    mixed = topology("mixed", MIXED)
+    assert mixed.num_ranks == 2 + 2 + 3
+    assert mixed.switch_names == ("box0.nic", "box1.nic", "box2.hub", "spine")
+    assert mixed.boxes == ((0, 1, 7), (2, 3, 8), (4, 5, 6, 9))
+    nic, other, hub, spine = 7, 8, 9, 10
+    pairs = {(0, 1), (2, 3), *((r, hub) for r in (4, 5, 6)), (0, nic), (1, nic), (2, other), (3, other)}
+    pairs |= {(nic, spine), (other, spine), (4, spine), (hub, spine)}
+    # Across goes to boxes of the same kind only.
+    expected = pairs | {(b, a) for a, b in pairs} | {(0, 3), (2, 1)}
+    assert set(as_graph(mixed).edges()) == expected
+    assert mixed.num_links == len(expected)
+    assert mixed.symmetries == ((2, 3, 0, 1, 4, 5, 6, 8, 7, 9, 10),)
+    assert {cut.name: cut.vertices for cut in mixed.cuts} == {
+        "box2 two": (4, 5, 9),
+        "half of the boxes": (0, 1, 7),
+        "small boxes": (0, 1, 7, 2, 3, 8),
+        "big boxes": (4, 5, 6, 9),
+    }
+
+
+def test_a_number_for_every_kind():
+    assert topology("mixed:1x2", MIXED).boxes == ((0, 1, 8), (2, 3, 4, 9), (5, 6, 7, 10))
+    assert topology("mixed:0x1", MIXED).switch_names == ("box0.hub",)
+    alone = topology("mixed:1x0", MIXED)
+    assert (alone.num_ranks, alone.symmetries) == (2, ((1, 0),))
+    assert topology("mixed:3x0", MIXED).num_ranks == 6
+    assert machine(MIXED).form == "mixed:SMALLxBIG"
+    for text in ("mixed:2", "mixed:1x1x1", "mixed:0x0"):
+        with pytest.raises(InputError, match=f"{text}: expected mixed:SMALLxBIG with at least 1 box"):
+            topology(text, MIXED)
+
+
+def test_a_variant_keeps_the_kinds():
+    slow = topology("mixed@costs=slow", MIXED)
+    assert slow.boxes == topology("mixed", MIXED).boxes
+    assert set(slow.beta_s_per_byte) == {1e-9}
+
+
+WRONG_KINDS = [
+    ("  small:\n    count: 2", "  small:\n    count: 0", "toy.yaml:boxes.small.count: is 0"),
+    ("  big:\n    gpus: 3", "  big:\n    gpus: x", "toy.yaml:boxes.big.gpus: is 'x'"),
+    ("  big:\n    gpus", "  Big:\n    gpus", "toy.yaml:boxes.Big: is no name of a kind; expected small letters"),
+    ("boxes:\n  small:", "box: {gpus: 2, wires: []}\nboxes:\n  small:", "toy.yaml:boxes: stands beside box"),
+    (
+        "      big:\n        wires",
+        "      huge:\n        wires",
+        "toy.yaml:fabric[0].boxes.big: is missing; expected how",
+    ),
+    (
+        "      small:\n        box_switches",
+        "      tiny: {}\n      small:\n        box_switches",
+        "boxes.tiny: is not a key",
+    ),
+    ("    boxes:\n", "    kinds:\n", "toy.yaml:fabric[0].boxes: is missing"),
+    ("0-spine hub-spine", "0-spine nic-spine", "toy.yaml:fabric[0].boxes.big.wires[0].pairs: names 'nic'"),
+    ("0-spine hub-spine", "3-spine hub-spine", "toy.yaml:fabric[0].boxes.big.wires[0].pairs: names '3'"),
+    ("{name: nic}", "{name: spine}", "toy.yaml:fabric[0].boxes.small.box_switches: names a switch twice"),
+    ("    links:\n      lane", "    boxes: {}\n    links:\n      lane", "toy.yaml:variants[0].boxes: is empty"),
+    (
+        "    links:\n      lane",
+        "    box: {gpus: 1, wires: []}\n    links:\n      lane",
+        "toy.yaml:variants[0].fabric: is missing; boxes of a variant's own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG_KINDS)
+def test_a_mistake_in_kinds_is_one_line_that_names_the_key(old, new, message):
+    assert MIXED.count(old) == 1
+    with pytest.raises(InputError) as caught:
+        topology("mixed", MIXED.replace(old, new))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

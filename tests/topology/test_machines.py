@@ -7,6 +7,7 @@ import networkx as nx
 import pytest
 
 from collsyn.data import data_names
+from collsyn.errors import InputError
 from collsyn.topology.presets import machine
 from collsyn.topology.properties import capacity
 from collsyn.topology.resolve import load_topology
@@ -261,14 +262,55 @@ def test_gb200_nvl72():
     both_ways(topology, 71, "box0.nvswitch", (900, 0.35, 0.3))
 
 
+def test_hetero_h20_v100_is_two_boxes_of_either_kind_on_one_fabric():
+    topology = load_topology("hetero-h20-v100")
+    v100, h20 = range(16), range(16, 32)
+    assert topology.num_ranks == 32
+    assert [sum(v < 32 for v in box) for box in topology.boxes] == [8] * 4
+    cube = {(a + base, b + base): 50 for base in (0, 8) for a, b in CUBE_MESH_DOUBLE}
+    cube |= {(a + base, b + base): 25 for base in (0, 8) for a, b in CUBE_MESH_SINGLE}
+    assert pairs_by_lanes(topology) == {
+        2: {pair for pair, gb_s in cube.items() if gb_s == 50},
+        1: {pair for pair, gb_s in cube.items() if gb_s == 25},
+    }
+    for rank in v100:
+        both_ways(topology, rank, f"box{rank // 8}.pcie{rank % 8 // 4}", (12, 0.7, 0.3))
+    for box in (0, 1):
+        both_ways(topology, f"box{box}.nic", "fabric", (12.5, 1.3, 0.3))
+    for rank in h20:
+        both_ways(topology, rank, f"box{rank // 8}.nvswitch", (450, 0.35, 0.3))
+        both_ways(topology, rank, "fabric", (50, 1.3, 0.3))
+    fabric = names(topology)["fabric"]
+    entering = {cut.name: capacity(topology, cut.vertices)[1] / 1e9 for cut in topology.cuts}
+    assert as_graph(topology).in_degree(fabric) == 2 + 16
+    assert entering["v100 boxes"] == pytest.approx(2 * 12.5)
+    assert entering["h20 boxes"] == pytest.approx(16 * 50)
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("1x2", [8, 8, 8]), ("0x1", [8]), ("2x0", [8, 8]), ("1x1", [8, 8])])
+def test_hetero_h20_v100_of_other_numbers(text, sizes):
+    topology = load_topology(f"hetero-h20-v100:{text}")
+    assert [sum(v < topology.num_ranks for v in box) for box in topology.boxes] == sizes
+    assert nx.is_strongly_connected(as_graph(topology))
+    kinds = [int(count) for count in text.split("x")]
+    assert sum(name.endswith(".nvswitch") for name in topology.switch_names) == kinds[1]
+
+
+@pytest.mark.parametrize("text", ["2", "0x0", "1x1x1"])
+def test_hetero_h20_v100_needs_a_number_for_each_kind(text):
+    with pytest.raises(InputError, match="expected hetero-h20-v100:V100xH20 with at least 1 box"):
+        load_topology(f"hetero-h20-v100:{text}")
+
+
 def every_instance():
-    """A text of every machine's every instance, of one box and of more where there may be."""
+    """A text of every machine's every instance of equal boxes, of one box and of more where there may be."""
     for name in data_names("profiles"):
         found = machine(name)
         for instance in found.instances:
             options = ",".join(f"{key}={value}" for key, value in instance.options.items())
             for boxes in [1, *(part.min_boxes for part in instance.fabrics)]:
-                yield f"{name}:{boxes}" + (f"@{options}" if options else "")
+                if len(instance.kinds) == 1:
+                    yield f"{name}:{boxes}" + (f"@{options}" if options else "")
 
 
 @pytest.mark.parametrize("text", list(every_instance()))
@@ -292,7 +334,8 @@ def test_every_machine_is_connected_in_equal_boxes(text):
 
 @pytest.mark.parametrize("name", data_names("profiles"))
 def test_physical_machines_have_an_overhead_and_a_minimum_piece(name):
-    for text in (name, f"{name}:2") if machine(name).instances[0].fabrics else (name,):
+    several = "x".join("2" for _ in machine(name).instances[0].kinds)
+    for text in (name, f"{name}:{several}") if machine(name).instances[0].fabrics else (name,):
         topology = load_topology(text)
         assert topology.overhead_model == "0.3us"
         assert topology.min_piece_bytes > 1
