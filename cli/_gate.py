@@ -104,9 +104,18 @@ class Gate:
             from collsyn.bench.history import read_runs
 
             self.runs = read_runs(self.baseline)
+            if speaks:
+                self._note_other_machines()
         for path in (self.append, self.junit):
             if path is not None and speaks:
                 require_writable(path)
+
+    def _note_other_machines(self) -> None:
+        from collsyn.runtime.facts import machine_facts
+
+        others = sum(run.machine not in ({}, machine_facts()) for run in self.runs)
+        if others:
+            note(f"{self.baseline}: {others} of {len(self.runs)} runs were on another kind of machine than this")
 
     def chosen_launches(self, emulated: bool) -> int:
         """How often ranks are started."""

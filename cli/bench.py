@@ -191,7 +191,10 @@ def command(
         )
     else:
         sources = _sources(files, collective, method, topology or emulate, subset, root, sizes, speaks)
-        benchmarks = [Benchmark(source, options) for source in sources]
+        # Of two files with the same collective each is a measurement of its own.
+        kinds = [source.collective.kind for source in sources]
+        names = [Path(source.label).stem if kinds.count(source.collective.kind) > 1 else "" for source in sources]
+        benchmarks = [Benchmark(source, options, name) for source, name in zip(sources, names, strict=True)]
     check_same_ranks([benchmark.source for benchmark in benchmarks], ranks)
     check_same_ranks([benchmark.source for benchmark in benchmarks], world_size(how), "the ranks of this job are")
     result = _run(benchmarks, launches, in_a_table=speaks and not as_json, speaks=speaks)

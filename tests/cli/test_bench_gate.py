@@ -117,6 +117,24 @@ def test_an_output_file_is_a_baseline_too(run_cli, tmp_path):
     assert json.loads(result.stdout)["results"][0]["collective"] == "allgather"
 
 
+def test_a_baseline_of_another_machine_is_noted(run_cli, suite, history, tmp_path):
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    lines[0]["provenance"]["machine"]["cores"] = 4096
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run_cli("bench", "--suite", suite, "--baseline", history, "--max-slowdown", 10)
+    assert "1 of 3 runs were on another kind of machine" in result.stderr
+
+
+def test_two_files_of_a_collective_are_two_measurements(run_cli, tmp_path):
+    for method in ("direct", "ring"):
+        arguments = ("--collective", "allgather", "--topology", "full:2", "--method", method, "--size", "4K")
+        assert run_cli("synthesize", *arguments, "-o", tmp_path / f"{method}.json").code == 0
+    output = tmp_path / "both.json"
+    sizes = ("-b", "4K", "-e", "4K", "-n", 4)
+    assert run_cli("bench", tmp_path / "direct.json", tmp_path / "ring.json", *sizes, "--output", output).code == 0
+    assert [row["benchmark"] for row in json.loads(output.read_text())["results"]] == ["direct", "ring"]
+
+
 def test_limits_of_a_suite_need_no_baseline(run_cli, suite):
     suite.write_text(SUITE + "  - {name: dream, benchmarks: [summed], min_busbw_gb_s: 1000000}\n")
     result = run_cli("bench", "--suite", suite)
