@@ -41,7 +41,10 @@ class Chart:
 
 
 def bench_charts(rows: Sequence[Row]) -> list[Chart]:
-    """A chart for each collective: every source measured and simulated, MPI once, and the bounds; all out of place."""
+    """A chart for each collective: every source measured and simulated, MPI once, and the bounds; all out of place.
+
+    Sources go by the names of their files, or `collsyn` where there is only one.
+    """
     found: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         found.setdefault((row.collective, row.group_size), []).append(row)
@@ -74,6 +77,8 @@ def _curves(rows: Sequence[Row]) -> list[Curve]:
         sources.setdefault(row.source, []).append(row)
     stems = [Path(source).stem for source in sources]
     names = {source: stem if stems.count(stem) == 1 else source for source, stem in zip(sources, stems, strict=True)}
+    if len(names) == 1:
+        names = dict.fromkeys(names, "collsyn")
     curves: list[Curve] = []
     bounds: list[Curve] = []
     rivals: dict[str, Curve] = {}

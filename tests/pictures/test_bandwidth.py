@@ -79,8 +79,10 @@ def test_sources_have_curves_of_their_own_and_share_an_equal_bound():
 
 
 def test_a_method_is_named_where_the_label_does_not_say_it():
-    (chart,) = bench_charts([row(K, source="ring", method="ring")])
-    assert of_kind(chart, MEASURED)[0].methods == ()
+    (chart,) = bench_charts([row(K, source=source, method=source) for source in ("ring", "direct")])
+    assert [(curve.label, curve.methods) for curve in of_kind(chart, MEASURED)] == [("ring", ()), ("direct", ())]
+    (alone,) = bench_charts([row(K, source="a/b.json", method="ring")])
+    assert [(curve.label, curve.methods) for curve in of_kind(alone, MEASURED)] == [("collsyn", ("ring",))]
 
 
 def test_a_sweep_has_a_curve_for_schedule_plan_and_bound():

@@ -81,7 +81,7 @@ def test_bench_draws_what_it_measured(files, run_cli):
     arguments = ("--collective", "allreduce", "--method", "direct", "--topology", "full:2", "--launcher", "fork")
     sizes = ("-b", "4K", "-e", "16K", "-f", 4, "-n", 4)
     texts = drawn(run_cli("bench", *arguments, *sizes, "--plot", "bench.svg"), files / "bench.svg")
-    assert {"collsyn bench on host ranks", "allreduce, 2 ranks", "direct", "bound", "4K", "16K"} <= set(texts)
+    assert {"collsyn bench on host ranks", "allreduce, 2 ranks", "collsyn", "direct", "bound", "4K", "16K"} <= set(texts)
 
 
 def test_pictures_are_the_same_bytes_in_any_process_and_with_any_settings(files, run_cli, monkeypatch):

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Draws the pictures of the pages. Those of the model are the same bytes on any machine; with `measured` as the second
+# argument, those of benchmarks are taken anew, too (some minutes; the machine should have nothing else to do).
+# Needs the extras mpi and plot. Arguments: a folder for the pictures, `model` or `measured`.
+set -euo pipefail
+out=${1:-docs/pictures}
+what=${2:-model}
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+synthesize() { collsyn synthesize --size "$1" --collective "$2" --topology "$3" --method "$4" -o "$work/$5.json" >"$work/log"; }
+
+collsyn topology show ndv2:2 --plot "$out/topology-ndv2.svg" >"$work/log"
+synthesize 64M allgather dgx-a100:2 greedy allgather
+collsyn simulate "$work/allgather.json" --plot "$out/links-dgx-a100.svg" >"$work/log"
+
+if [ "$what" = measured ]; then
+    for method in greedy two-way-ring ring; do
+        synthesize 16M allreduce dgx1 "$method" "$method"
+    done
+    collsyn bench "$work"/{greedy,two-way-ring,ring}.json --emulate dgx1 -b 64K -e 32M -f 8 --plot "$out/bench-dgx1.svg"
+    collsyn profile --ranks 4 --quick -o "$work/profile.yaml"
+    for collective in allgather allreduce; do
+        synthesize 4M "$collective" "$work/profile.yaml" auto "$collective"
+    done
+    collsyn bench "$work"/all{gather,reduce}.json -b 16K -e 16M -f 4 -n 100 -w 5 --against mpi \
+        --plot "$out/bench-host.svg"
+fi
