@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Draws the pictures of the pages. Those of the model are the same bytes on any machine; with `measured` as the second
-# argument, those of benchmarks are taken anew, too (some minutes; the machine should have nothing else to do).
+# Draws the pictures of the pages. Those of the model are the same bytes on any machine with the same matplotlib; with
+# `measured` as the second argument, benchmarks are taken anew, too (minutes; nothing else should run meanwhile).
 # Needs the extras mpi and plot. Arguments: a folder for the pictures, `model` or `measured`.
 set -euo pipefail
 out=${1:-docs/pictures}

@@ -43,7 +43,7 @@ class Chart:
 def bench_charts(rows: Sequence[Row]) -> list[Chart]:
     """A chart for each collective: every source measured and simulated, MPI once, and the bounds; all out of place.
 
-    Sources go by the names of their files, or `collsyn` where there is only one.
+    Sources go by their names in a suite or those of their files, or `collsyn` where there is only one.
     """
     found: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
@@ -74,7 +74,7 @@ def _curves(rows: Sequence[Row]) -> list[Curve]:
     kind, group_size = rows[0].collective, rows[0].group_size
     sources: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.size_bytes):
-        sources.setdefault(row.source, []).append(row)
+        sources.setdefault(row.benchmark or row.source, []).append(row)
     stems = [Path(source).stem for source in sources]
     names = {source: stem if stems.count(stem) == 1 else source for source, stem in zip(sources, stems, strict=True)}
     if len(names) == 1:

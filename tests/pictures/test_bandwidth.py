@@ -78,6 +78,11 @@ def test_sources_have_curves_of_their_own_and_share_an_equal_bound():
     assert len(of_kind(bench_charts([*rows, row(K, source="d", bound_s=1e-9)])[0], BOUND)) == 2
 
 
+def test_benchmarks_of_a_suite_have_curves_of_their_own():
+    (chart,) = bench_charts([row(K, benchmark=name) for name in ("allreduce float", "allreduce half")])
+    assert [curve.label for curve in of_kind(chart, MEASURED)] == ["allreduce float", "allreduce half"]
+
+
 def test_a_method_is_named_where_the_label_does_not_say_it():
     (chart,) = bench_charts([row(K, source=source, method=source) for source in ("ring", "direct")])
     assert [(curve.label, curve.methods) for curve in of_kind(chart, MEASURED)] == [("ring", ()), ("direct", ())]

@@ -81,7 +81,9 @@ def test_bench_draws_what_it_measured(files, run_cli):
     arguments = ("--collective", "allreduce", "--method", "direct", "--topology", "full:2", "--launcher", "fork")
     sizes = ("-b", "4K", "-e", "16K", "-f", 4, "-n", 4)
     texts = drawn(run_cli("bench", *arguments, *sizes, "--plot", "bench.svg"), files / "bench.svg")
-    assert {"collsyn bench on host ranks", "allreduce, 2 ranks", "collsyn", "direct", "bound", "4K", "16K"} <= set(texts)
+    assert {"collsyn bench on host ranks", "allreduce, 2 ranks", "collsyn", "direct", "bound", "4K", "16K"} <= set(
+        texts
+    )
 
 
 def test_pictures_are_the_same_bytes_in_any_process_and_with_any_settings(files, run_cli, monkeypatch):
@@ -152,3 +154,14 @@ def test_matplotlib_is_not_imported_unless_a_picture_is_asked_for(files):
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_pictures_of_the_pages_are_light_and_used():
+    pictures = sorted((REPOSITORY / "docs/pictures").iterdir())
+    pages = "".join(path.read_text() for path in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")))
+    assert pictures
+    for picture in pictures:
+        assert ElementTree.parse(picture).getroot().tag == f"{SVG}svg"
+        assert picture.stat().st_size < 60_000
+        assert f"pictures/{picture.name})" in pages
+        assert f"$out/{picture.name}" in (REPOSITORY / "scripts/pictures.sh").read_text()
