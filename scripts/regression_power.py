@@ -27,11 +27,12 @@ from collsyn.bench.history import append_run, read_runs
 from collsyn.bench.job import BenchOptions
 from collsyn.bench.result import BenchResult, Row
 from collsyn.bench.run import Benchmark, bench_all
-from collsyn.bench.sources import Preparation, on_the_spot
+from collsyn.bench.sources import Preparation, Source
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.model.topology import Topology
+from collsyn.portfolio.auto import best_schedule
 from collsyn.runtime.host import PreparedPlan
-from collsyn.synth.problem import Problem
+from collsyn.synth.problem import Options, Problem
 from collsyn.topology.resolve import load_topology
 
 MIB = 1 << 20
@@ -46,14 +47,10 @@ class Emulated:
     def __init__(self, ranks: int) -> None:
         self.machine = load_topology("dgx1").subset(range(ranks))
         options = BenchOptions(
-            sizes=(MIB,), iterations=3, warmup=1, average="max", in_place=False, emulate=self.machine, check=False
+            sizes=(MIB,), iterations=2, warmup=1, average="max", in_place=False, emulate=self.machine, check=False
         )
         self.benchmarks = [
-            Benchmark(
-                on_the_spot(Problem(kind, self.machine, mib * MIB), "auto"),
-                replace(options, sizes=(mib * MIB,)),
-                f"{kind} of {mib} MiB",
-            )
+            Benchmark(made(kind, self.machine, mib * MIB), replace(options, sizes=(mib * MIB,)), f"{kind} of {mib} MiB")
             for kind, mib in (("allgather", 1), ("allreduce", 1), ("allreduce", 4))
         ]
 
@@ -89,14 +86,13 @@ class Emulated:
 class Host:
     """Ranks of this machine; each waits after each call for a tenth of the time that it took."""
 
-    launches = 16
+    launches = 10
 
     def __init__(self, ranks: int) -> None:
         machine = load_topology(f"full:{ranks}")
         options = BenchOptions(sizes=(MIB, 4 * MIB), iterations=20, warmup=2, in_place=False, yardstick=True)
         self.benchmarks = [
-            Benchmark(on_the_spot(Problem(kind, machine, MIB), method), options, kind)
-            for kind, method in (("allgather", "direct"), ("allreduce", "ring"), ("alltoall", "direct"))
+            Benchmark(made(kind, machine, MIB), options, kind) for kind in ("allgather", "allreduce", "alltoall")
         ]
 
     def run(self, slow: str | None, benchmarks: Sequence[Benchmark] | None = None) -> BenchResult:
@@ -112,6 +108,12 @@ class Host:
         # Ranks are forked, so they have what this process has.
         with patch.object(worker._Case, "_timer", timer):
             return bench_all(benchmarks or self.benchmarks, launches=self.launches)
+
+
+def made(kind: str, machine: Topology, size_bytes: int) -> Source:
+    """The best schedule, made once for all runs."""
+    schedule = best_schedule(Problem(kind, machine, size_bytes), Options())
+    return Source("auto", schedule.provenance["method"], schedule.collective, machine, schedule=schedule)
 
 
 def waiting(call: Callable[[], Any]) -> Callable[[], None]:

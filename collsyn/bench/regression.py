@@ -21,6 +21,8 @@ QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
 UNKNOWN_DRIFT = 0.05
+# The weight of that assumption: launches whose yardsticks differ by 10% outweigh it from about five on.
+SHARED = 0.05
 # A comparison that would not see this many times the allowed slowdown says nothing.
 BLIND = 3
 
@@ -95,14 +97,14 @@ class _Model:
 
     def __init__(self, past: Mapping[Key, Sequence[Sample]]) -> None:
         self._past = past
-        self._slope = _slope(past)
-        self._levels = {key: [self._launches(sample) for sample in samples] for key, samples in past.items()}
+        self._slopes = {key: _slope(samples) for key, samples in past.items()}
+        self._levels = {key: [_levels(one, self._slopes[key]) for one in samples] for key, samples in past.items()}
         deviations = [_deviations(levels) for levels in self._levels.values() if len(levels) >= MIN_RUNS]
         self._deviations = np.concatenate(deviations) if deviations else None
 
     def verdict(self, key: Key, sample: Sample, rule: Rule, confidence: float, rng: np.random.Generator) -> Verdict:
         """The row's level against those of the earlier runs."""
-        now, past = self._launches(sample), self._levels[key]
+        now, past = _levels(sample, self._slopes[key]), self._levels[key]
         ratio = float(np.exp(np.median(now) - np.median([np.median(levels) for levels in past])))
         drawn = np.sort(self._drawn(now, past, rng))
         # One end of the interval matters, and has all of the doubt.
@@ -121,12 +123,13 @@ class _Model:
             drift = rng.choice(self._deviations, RESAMPLES)
         return np.asarray(_resampled(now, rng) - centre + drift, dtype=np.float64)
 
-    def _launches(self, sample: Sample) -> F64:
-        """The level of each launch, less the part that the yardstick explains."""
-        levels = np.log(np.quantile(sample.blocks_s, QUANTILE, axis=1))
-        if sample.yardstick_s is not None:
-            levels = levels - self._slope * np.log(np.quantile(sample.yardstick_s, QUANTILE, axis=1))
-        return np.asarray(levels, dtype=np.float64)
+
+def _levels(sample: Sample, slope: float) -> F64:
+    """The level of each launch: of its blocks' logarithms, less `slope` of those of the yardstick beside them."""
+    blocks = np.log(sample.blocks_s)
+    if sample.yardstick_s is not None:
+        blocks = blocks - slope * np.log(sample.yardstick_s)
+    return np.asarray(np.quantile(blocks, QUANTILE, axis=1), dtype=np.float64)
 
 
 def _resampled(levels: F64, rng: np.random.Generator) -> F64:
@@ -140,21 +143,14 @@ def _deviations(levels: Sequence[F64]) -> F64:
     return np.asarray((centres - np.median(centres)) * np.sqrt(len(centres) / (len(centres) - 1)))
 
 
-def _slope(past: Mapping[Key, Sequence[Sample]]) -> float:
-    """How much of the yardstick's changes rows share, 0 .. 1: least squares over launches of the earlier runs."""
-    ours: list[F64] = []
-    plain: list[F64] = []
-    for samples in past.values():
-        with_yardstick = [sample for sample in samples if sample.yardstick_s is not None]
-        if not with_yardstick:
-            continue
-        for values, tables in (
-            (ours, [sample.blocks_s for sample in with_yardstick]),
-            (plain, [sample.yardstick_s for sample in with_yardstick if sample.yardstick_s is not None]),
-        ):
-            levels = np.concatenate([np.log(np.quantile(table, QUANTILE, axis=1)) for table in tables])
-            values.append(levels - np.median(levels))
-    if not ours:
+def _slope(samples: Sequence[Sample]) -> float:
+    """How much of its yardstick's changes a row shares, 0 .. 1: least squares over the launches of earlier runs.
+
+    As long as the yardstick has hardly changed in these, a row is taken to share all of it.
+    """
+    pairs = [(sample.blocks_s, sample.yardstick_s) for sample in samples if sample.yardstick_s is not None]
+    if not pairs:
         return 0.0
-    x, y = np.concatenate(plain), np.concatenate(ours)
-    return float(np.clip((x @ y) / max(float(x @ x), 1e-30), 0.0, 1.0))
+    y, x = (np.concatenate([np.log(np.median(pair[side], axis=1)) for pair in pairs]) for side in (0, 1))
+    y, x = y - y.mean(), x - x.mean()
+    return float(np.clip((x @ y + SHARED) / (x @ x + SHARED), 0.0, 1.0))

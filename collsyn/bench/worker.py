@@ -112,9 +112,10 @@ class _Case:
 
     def _exchange(self) -> PreparedPlan:
         """The yardstick, in about as many bytes."""
-        num_ranks = self.plan.num_ranks
-        elements = max(self.case["elements"] * self.dtype.num_bytes // num_ranks, 1) * num_ranks
-        prepared = self.context.prepare(bind(exchange(num_ranks), elements, 1), "uint8", "sum")
+        collective, num_ranks = self.plan.collective, self.plan.num_ranks
+        elements = max(self.case["elements"] // num_ranks, 1) * num_ranks
+        bound = bind(exchange(collective.kind, num_ranks), elements, self.dtype.num_bytes)
+        prepared = self.context.prepare(bound, self.dtype.name, self.op)
         self.pattern.poison(prepared.input)
         self.pattern.poison(prepared.output)
         return prepared
