@@ -72,18 +72,17 @@ def sweep_chart(documents: Sequence[Mapping[str, Any]]) -> Chart:
 
 def _curves(rows: Sequence[Row]) -> list[Curve]:
     kind, group_size = rows[0].collective, rows[0].group_size
-    sources: dict[str, list[Row]] = {}
+    sources: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.size_bytes):
-        sources.setdefault(row.benchmark or row.source, []).append(row)
-    stems = [Path(source).stem for source in sources]
-    names = {source: stem if stems.count(stem) == 1 else source for source, stem in zip(sources, stems, strict=True)}
-    if len(names) == 1:
-        names = dict.fromkeys(names, "collsyn")
+        sources.setdefault((row.benchmark, row.source), []).append(row)
+    short = [benchmark or Path(source).stem for benchmark, source in sources]
+    labels = [name if short.count(name) == 1 else source for name, (_, source) in zip(short, sources, strict=True)]
+    if len(labels) == 1:
+        labels = ["collsyn"]
     curves: list[Curve] = []
     bounds: list[Curve] = []
     rivals: dict[str, Curve] = {}
-    for source, mine in sources.items():
-        label = names[source]
+    for label, mine in zip(labels, sources.values(), strict=True):
         timed = [row for row in mine if row.out_of_place.time_s]
         if timed:
             curves.append(_measured(MEASURED, label, timed, [row.out_of_place for row in timed]))
