@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collsyn.model.topology import Topology
     from collsyn.synth.problem import Problem
 
 OUT = Path("collsyn-out")
@@ -23,6 +24,16 @@ def chosen_topology(topology: str | None) -> str:
 
     note(f"topology: {profile}")
     return str(profile)
+
+
+def note_assumptions(machine: "Topology") -> None:
+    """Say on stderr what no file said of an imported topology."""
+    from collsyn.topology.imports.assemble import assumed
+
+    from ._output import note
+
+    for line in assumed(machine):
+        note(line)
 
 
 def make_problem(
@@ -45,6 +56,7 @@ def make_problem(
     if chunks is not None and chunks > size_bytes:
         raise InputError(f"chunks: is {chunks}; expected at most one a byte ({size_bytes})")
     machine = load_topology(topology)
+    note_assumptions(machine)
     return Problem(
         kind=collective,
         topology=machine if subset is None else machine.subset(subset),

@@ -7,6 +7,8 @@ import click
 
 from ._options import examples, json_option, plot_option, subset_option
 from ._output import Cell, emit_json, note, table, text
+from .topology_import import command as import_command
+from .topology_import import show_assumptions
 
 if TYPE_CHECKING:
     from collsyn.model.topology import Topology
@@ -30,6 +32,7 @@ command.epilog = examples(
     "collsyn topology list",
     "collsyn topology show torus:4x4@bandwidth_gb_s=100/50,overhead=alpha",
 )
+command.add_command(import_command)
 
 
 @command.command("list", epilog=examples("collsyn topology list"))
@@ -74,6 +77,7 @@ def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str |
     topology = load_topology(topo)
     if subset is not None:
         topology = topology.subset(subset)
+    show_assumptions(topology)
     facts = _facts(topology)
     if plot is not None:
         from collsyn.pictures.topology_picture import draw_topology

@@ -144,9 +144,13 @@ class Synthesizer(Protocol):
 def provenance(problem: Problem, options: Options, method: str, **choices: object) -> dict[str, Any]:
     """What a schedule says of its origin: tool, method, seed, what was chosen, digest of the topology.
 
-    No time of day, host or path. A budget in seconds is named, because the result may depend on it.
+    No time of day, host or path. A budget in seconds is named, because the result may depend on it, and so is what was
+    assumed of an imported topology.
     """
     origin: dict[str, Any] = {"tool": "collsyn", "version": __version__, "method": method, "seed": options.seed}
     if options.time_limit_s is not None:
         origin["time_limit_s"] = options.time_limit_s
+    assumed = problem.topology.provenance.get("assumed")
+    if assumed:
+        origin["topology_assumed"] = list(assumed)
     return {**origin, "options": dict(choices), "topology_digest": topology_digest(problem.topology)}

@@ -1,22 +1,31 @@
 """From what people write for a topology (a preset's text or a file's path) to the topology."""
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collsyn.errors import InputError
+from collsyn.files import read_bytes
 from collsyn.model import profile, topology_file
-from collsyn.model.fields import load_document
+from collsyn.model.fields import Fields, load_document, parse_document
 from collsyn.model.topology import Topology
 from collsyn.topology import machine_file
 from collsyn.topology.machine import machine_topology
 from collsyn.topology.presets import is_preset, preset_topology
 from collsyn.topology.spec import Spec
 
+if TYPE_CHECKING:
+    from collsyn.topology.imports.assemble import Options
+    from collsyn.topology.imports.baseline import Baseline
+    from collsyn.topology.imports.recognise import Hints
+
 FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def load_topology(text: str) -> Topology:
-    """The topology that a text names: a preset, or the path of a topology, profile or machine file.
+    """The topology that a text names: a preset, or the path of a file.
 
     Raises InputError that begins with the text or the file's name. A text that begins with a preset's name is a preset;
     otherwise an existing file, or what looks like a path, is one.
@@ -29,11 +38,38 @@ def load_topology(text: str) -> Topology:
 
 
 def read_topology_file(path: str | Path) -> Topology:
-    """The topology in a file: of its own, as a profile measured it, or one box of a machine; raises InputError."""
-    fields = load_document(path)
+    """The topology in a file: of its own, as a profile measured it, one box of a machine, or what import makes of it.
+
+    Raises InputError.
+    """
+    if not _is_document(path):
+        from collsyn.topology.imports.recognise import import_topology
+
+        return import_topology(path)
+    return _topology_of(load_document(path))
+
+
+def import_named(
+    sources: Sequence[tuple[bytes, str]], options: "Options", hints: "Hints"
+) -> "Topology | profile.Profile | Baseline":
+    """What `topology import` makes of files (bytes, and name for messages); topology files stay as they are."""
+    from collsyn.topology.imports.assemble import Options
+    from collsyn.topology.imports.recognise import import_files
+
+    content, file = sources[0]
+    if not _looks_like_document(content[: 1 << 16]):
+        return import_files(sources[0], sources[1:], options, hints)
+    if len(sources) > 1 or options != Options():
+        raise InputError(f"{file}: is a file of collsyn, which is taken as it is; expected output of another program")
+    return _topology_of(parse_document(content, file))
+
+
+def _topology_of(fields: Fields) -> Topology:
     schema = fields.peek("schema")
     if schema == profile.SCHEMA:
-        return profile.profile_from_fields(fields).topology()
+        from collsyn.topology.imports.assemble import measured_topology
+
+        return measured_topology(profile.profile_from_fields(fields))
     if schema == machine_file.SCHEMA:
         found = machine_file.machine_from_fields(fields)
         return machine_topology(found, Spec(found.name, found.name, (), {}))
@@ -43,6 +79,15 @@ def read_topology_file(path: str | Path) -> Topology:
             f"is {schema!r}; expected {topology_file.SCHEMA}, {profile.SCHEMA} or {machine_file.SCHEMA}",
         )
     return topology_file.topology_from_fields(fields)
+
+
+def _is_document(path: str | Path) -> bool:
+    """Whether a file is YAML or JSON, by its name or else by what is in it."""
+    return str(path).lower().endswith(FILE_SUFFIXES) or _looks_like_document(read_bytes(path)[: 1 << 16])
+
+
+def _looks_like_document(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" or re.search(rb"^[\"']?schema[\"']?\s*:", head, re.MULTILINE) is not None
 
 
 def _is_path(text: str) -> bool:
