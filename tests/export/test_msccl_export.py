@@ -1,0 +1,237 @@
+"""Writing MSCCL XML: what is written does what the schedule does, fits the readers, and is the same text every time."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collsyn import lower, synthesize
+from collsyn.check.execute import execute
+from collsyn.check.reference import make_inputs
+from collsyn.check.simulate_plan import simulate_plan
+from collsyn.errors import InputError
+from collsyn.export.msccl import DIALECTS
+from collsyn.export.msccl_check import MscclFile, read_msccl
+from collsyn.export.msccl_export import export
+from collsyn.export.msccl_flow import data_flow
+from collsyn.export.msccl_limits import limit_problems
+from collsyn.export.msccl_lower import make_gpus
+from collsyn.export.msccl_make import Wanted, make_program
+from collsyn.export.msccl_read import read_program
+from collsyn.export.msccl_write import program_text
+from collsyn.export.table import FORMATS, Options, exporter
+from collsyn.model.arrays import Rows
+from collsyn.model.bind import bind
+from collsyn.model.plan import Buffer, Op, Plan
+from collsyn.synth.problem import Options as Effort
+from collsyn.synth.table import method
+from tests.support.hand_plans import swap_plan
+from tests.support.msccl_runner import harm
+from tests.support.problems import random_problems
+from tests.support.schedules import KINDS, by_hand
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def exported(schedule, **options):
+    """The one file of a schedule."""
+    [file] = export([(Path("schedule.json"), schedule)], Options(**options))
+    return file
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.xml")), ids=lambda path: path.stem)
+def test_golden_files(path):
+    collective, *place, size, name = path.stem.split("-")
+    schedule = synthesize(collective, ":".join(place), size, method=name)
+    assert exported(schedule).content.decode() == path.read_text()
+    assert harm(path.read_text()) is None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_collective_that_a_reader_knows_is_written_and_right(kind, dialect):
+    name = {"broadcast": "binomial", "reduce": "binomial", "sendrecv": "paths"}.get(kind, "direct")
+    schedule = synthesize(kind, "full:4", "64K", method=name)
+    if kind not in DIALECTS[dialect].collectives:
+        with pytest.raises(
+            InputError, match=f"schedule.json: collective: {dialect} knows no {kind}; it knows allreduce"
+        ):
+            exported(schedule, dialect=dialect)
+        return
+    file = exported(schedule, dialect=dialect)
+    read = read_msccl(file.content, "f")
+    assert read.verify().ok
+    assert not limit_problems(read.program, DIALECTS[dialect])
+    assert harm(file.content.decode()) is None
+    assert program_text(read.program).encode() == file.content
+
+
+def outputs(plan, elements, in_place=False, seed=None):
+    """What a plan makes of random numbers."""
+    inputs = make_inputs(plan.collective, "int64", "sum", elements, seed=5)
+    return [array.tobytes() for array in execute(bind(plan, elements, 8, in_place), "int64", "sum", inputs, seed)]
+
+
+@settings(max_examples=12)
+@given(problem=random_problems(), seed=st.integers(0, 9))
+def test_what_is_read_back_behaves_as_what_was_written(problem, seed):
+    """Equal results on data in any order, and equal simulated time; refusals are one line."""
+    chosen = method("greedy")
+    if chosen.accepts(problem) is not None:
+        return
+    schedule = chosen.synthesize(problem, Effort())
+    plan = lower(schedule)
+    wanted = Wanted(DIALECTS["msccl"], "LL", False, True, 0, 0, problem.size_bytes, "test")
+    try:
+        made = make_program(schedule, wanted)
+    except InputError as error:
+        assert "\n" not in str(error)
+        return
+    read = read_program(program_text(made.program).encode(), "f")
+    assert read == made.program
+    before, after = (MscclFile(program).plan(problem.size_bytes) for program in (made.program, read))
+    times = [simulate_plan(each, problem.topology, problem.size_bytes).finish_s for each in (before, after)]
+    assert times == [made.time_s, made.time_s]
+    elements = after.total_units * plan.total_units
+    assert outputs(after, elements, seed=seed) == outputs(plan, elements)
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "size", "name"),
+    [
+        ("allgather", "full:4", "1M", "direct"),
+        ("allreduce", "ring:4", "1M", "ring"),
+        ("alltoall", "full:4", "64K", "direct"),
+    ],
+)
+def test_files_take_the_time_of_their_plans(kind, topology, size, name):
+    schedule = synthesize(kind, topology, size, method=name)
+    plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    assert exported(schedule).facts["simulated_us"] == pytest.approx(plan_s * 1e6, rel=0.02)
+
+
+def test_a_ring_needs_one_thread_block_a_gpu_and_no_dependency():
+    read = read_program(exported(synthesize("reducescatter", "ring:4", "8M", method="ring")).content, "f")
+    assert [len(gpu.blocks) for gpu in read.gpus] == [1] * 4
+    assert [step.op for step in read.gpus[0].blocks[0].steps] == ["s", "rrs", "rrs", "rrc"]
+    assert all(step.dep_block < 0 for *_, step in read.steps())
+
+
+def test_hazards_of_a_plan_become_dependencies():
+    flow = data_flow(lower(by_hand("ring allgather")))
+    for node in flow.nodes:
+        assert all(earlier.rank == node.rank and earlier.key <= node.key for earlier in node.needs)
+        assert all(node in earlier.users for earlier in node.needs)
+        assert set(node.readers) <= set(node.users)
+    sends = [node for node in flow.nodes if node.op == "s" and node.src[0] == Buffer.OUTPUT]
+    assert sends
+    assert all(any(earlier.op == "r" for earlier in node.needs) for node in sends)
+
+
+def test_plans_are_exported_too():
+    plan = swap_plan()
+    file = exported(plan, size_bytes=1 << 16)
+    assert read_msccl(file.content, "f").verify().ok
+    assert file.facts["simulated_us"] > 0
+    bare = exported(replace(plan, topology=None, routes=Rows.of([])), size_bytes=1 << 16)
+    assert read_msccl(bare.content, "f").verify().ok
+    assert bare.facts["simulated_us"] is None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_gets_and_long_moves_are_exported(dialect):
+    """GET and GET_REDUCE become a send by the peer; what no step can move at once becomes several."""
+    plan = lower(synthesize("allreduce", "full:3", "64K", method="direct"), reduce_by="get")
+    assert (plan.columns["op"] == Op.GET_REDUCE).any()
+    assert read_msccl(exported(plan, dialect=dialect).content, "f").verify().ok
+    collective = plan.collective
+    body = [{"op": Op.COPY, "length": 3, "dst_buffer": 1}]
+    long = Plan.build(collective, [(rank, body) for rank in range(3)], [[]] * 3, [0] * 3, 1)
+    assert max(node.count for node in data_flow(long).nodes) <= 71
+
+
+def test_sets_share_the_sizes():
+    schedules = [
+        (Path(size), synthesize("allgather", "full:2", size, method="direct")) for size in ("64K", "1M", "16M")
+    ]
+    files = export(schedules, Options(as_set=True))
+    assert [(file.facts["min_bytes"], file.facts["max_bytes"]) for file in files] == [
+        (0, (1 << 18) - 1),
+        (1 << 18, (1 << 22) - 1),
+        (1 << 22, 0),
+    ]
+    assert [file.facts["proto"] for file in files] == ["LL", "LL128", "Simple"]
+    assert len({file.name for file in files}) == 3
+    files = export(schedules[:2], Options(as_set=True, dialect="msccl"))
+    assert [(f.facts["min_bytes"], f.facts["max_bytes"], f.facts["in_place"]) for f in files[:-1]] == [
+        (0, 1 << 18, False),
+        (0, 1 << 18, True),
+        (1 << 18, 1 << 40, False),
+        (1 << 18, 1 << 40, True),
+    ]
+    config = files[-1].content.decode()
+    assert all(f'<load path="{file.name}" minbytes="{file.facts["min_bytes"]}"' in config for file in files[:-1])
+    with pytest.raises(InputError, match="msccl loads 4 files at most, these make 6"):
+        export(schedules, Options(as_set=True, dialect="msccl"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dialect": "nccl"}, "--dialect: 'nccl' is not known; expected one of msccl, azure, rccl"),
+        ({"protocol": "ll"}, "--proto: is 'll'; expected one of Simple, LL, LL128"),
+        ({"size_bytes": 5}, "--size: a schedule has one of its own"),
+        ({"min_bytes": 100, "max_bytes": 50}, "--min-size, --max-size: no size is left between 100 and 50 bytes"),
+    ],
+)
+def test_options_that_cannot_be(options, words):
+    with pytest.raises(InputError) as error:
+        exported(synthesize("allgather", "full:2", "64K", method="direct"), **options)
+    assert words in str(error.value)
+
+
+def test_sizes_and_places_can_be_given():
+    schedule = synthesize("allgather", "full:2", "64K", method="direct")
+    for dialect, last in (("azure", 4096), ("msccl", 4097)):
+        facts = exported(schedule, dialect=dialect, min_bytes=16, max_bytes=4096, in_place=True).facts
+        assert (facts["min_bytes"], facts["max_bytes"]) == (16, last)
+        assert (facts["in_place"], facts["out_of_place"]) == (True, False)
+    with pytest.raises(InputError, match="--in-place: alltoall has no in-place form"):
+        exported(synthesize("alltoall", "full:2", "64K", method="direct"), in_place=True)
+
+
+def test_what_no_program_can_say_is_one_line():
+    groups = ((0, 1), (2, 3))
+    with pytest.raises(InputError, match=r"schedule.json: groups: a program is for all GPUs of one communicator"):
+        exported(synthesize("allgather", "full:4", "64K", method="direct", groups=groups))
+    with pytest.raises(InputError, match="counts: MSCCL knows no shards of unequal length"):
+        exported(synthesize("allgather", "full:4", "64K", method="direct", counts=[1, 2, 3, 4]))
+    plan = lower(synthesize("allgather", "ring:4", "1M", method="ring"), piece_bytes=256)
+    with pytest.raises(InputError, match=r"does not fit: gpu 0: too many elements for a rank for azure; expected at"):
+        exported(plan, size_bytes=1 << 20)
+
+
+def test_steps_beyond_the_table_are_dealt_out_over_channels():
+    plan = lower(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=512)
+    facts = {name: exported(plan, dialect=name, size_bytes=1 << 16).facts for name in DIALECTS}
+    assert max(len(block.steps) for gpu in make_gpus(data_flow(plan)) for block in gpu.blocks) > 64
+    assert all(fact["steps"] <= DIALECTS[name].max_steps for name, fact in facts.items())
+    assert facts["azure"]["num_channels"] > 1
+
+
+def test_the_table_of_formats():
+    assert "msccl-xml" in FORMATS
+    assert all(callable(exporter(name)) for name in FORMATS)
+    with pytest.raises(InputError, match="--format: 'png' is not known; expected one of msccl-xml"):
+        exporter("png")
+
+
+def test_scratch_is_packed():
+    for path in GOLDEN.glob("*.xml"):
+        assert 's_chunks="0"' in path.read_text()
+    assert np.all(
+        [gpu.scratch_chunks <= 2 for gpu in read_program(exported(by_hand("ring allgather")).content, "f").gpus]
+    )
