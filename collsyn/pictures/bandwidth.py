@@ -1,5 +1,6 @@
 """Bandwidth against size: the curves of a benchmark, or of a schedule that was simulated at several sizes."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,7 +61,7 @@ def bench_title(result: BenchResult) -> str:
 def sweep_chart(documents: Sequence[Mapping[str, Any]]) -> Chart:
     """The chart of what `simulate --sizes --json` prints for a schedule or plan."""
     first = documents[0]
-    factor = first["busbw_gb_s"] / first["algbw_gb_s"]
+    factor = first["busbw_gb_s"] / first["algbw_gb_s"] if math.isfinite(first["algbw_gb_s"]) else 1.0
     keys = (("schedule", SIMULATED, "finish_us"), ("plan", SIMULATED, "plan_us"), ("bound", BOUND, "bound_us"))
     curves = []
     for label, kind, key in keys:

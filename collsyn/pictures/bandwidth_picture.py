@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collsyn.errors import InputError
 from collsyn.pictures.bandwidth import BOUND, MEASURED, RIVAL, SIMULATED, Chart, Curve
 from collsyn.pictures.sheet import COLOURS, FAINT, INK, WIDTH_IN, heading, place, sheet
 from collsyn.pictures.spread import spread
@@ -24,8 +25,12 @@ _DASHES = (0, (3, 2))
 def draw_bandwidth(path: str | Path, title: str, charts: Sequence[Chart]) -> None:
     """Write a picture with one chart a collective, two in a row.
 
-    Raises InputError where the file cannot be written, its suffix is not known, or matplotlib is missing.
+    Raises InputError where there is nothing to draw, the file cannot be written, its suffix is not known, or matplotlib
+    is missing.
     """
+    charts = [chart for chart in charts if chart.curves]
+    if not charts:
+        raise InputError(f"{path}: not drawn: nothing took any time")
     columns = min(2, len(charts))
     lines = -(-len(charts) // columns)
     each_in = _ABOVE_IN + _TALL_IN + _BELOW_IN

@@ -8,9 +8,14 @@ from xml.etree import ElementTree
 import pytest
 
 from collsyn.check.simulate_plan import simulate_plan
+from collsyn.errors import InputError
 from collsyn.lower.lower import lower
 from collsyn.model.plan_file import write_plan
 from collsyn.model.schedule_file import write_schedule
+from collsyn.pictures.bandwidth import Chart
+from collsyn.pictures.bandwidth_picture import draw_bandwidth
+from collsyn.pictures.link_picture import Panel, draw_links
+from collsyn.pictures.link_use import schedule_use
 from collsyn.portfolio.auto import best_schedule
 from collsyn.synth.problem import Options, Problem
 from collsyn.topology.resolve import load_topology
@@ -131,12 +136,10 @@ def test_without_matplotlib_one_line_says_what_to_install(files, run_cli, monkey
 
 def test_what_cannot_be_drawn_leaves_no_file(files, run_cli, schedule):
     nothing = from_rows(schedule.collective, schedule.topology, [])
-    from collsyn.errors import InputError
-    from collsyn.pictures.link_picture import Panel, draw_links
-    from collsyn.pictures.link_use import schedule_use
-
     with pytest.raises(InputError, match=r"links.svg: not drawn: nothing passes any link of ring 4"):
         draw_links("links.svg", "nothing", schedule.topology, [Panel("schedule", schedule_use(nothing), None)], 0.0)
+    with pytest.raises(InputError, match=r"curves.svg: not drawn: nothing took any time"):
+        draw_bandwidth("curves.svg", "nothing", [Chart("allgather", 4, ())])
     (files / "folder.svg").mkdir()
     result = run_cli("simulate", "ring.json", "--plot", "folder.svg")
     assert (result.code, result.stderr) == (2, "collsyn: error: folder.svg: cannot be written: is a directory\n")
