@@ -149,6 +149,7 @@ class Gate:
         if not assessment.verdicts:
             return
         from collsyn.bench.junit import case_name
+        from collsyn.bench.regression import drift
 
         cells: list[list[str | float | int | None]] = []
         for row, verdict in zip(assessment.result.rows, assessment.verdicts, strict=True):
@@ -156,6 +157,9 @@ class Gate:
             cells.append([case_name(row), *(found if verdict.runs else [0, *[None] * 5]), verdict.word])
         columns = ["row", "runs", "x baseline", "low", "high", "sees from", "effect", ""]
         table(f"Against {self.baseline}", columns, cells)
+        machine = drift(assessment.result.rows, self.runs)
+        if machine is not None:
+            note(f"the machine itself: a plain exchange takes {machine:.2f} times as long as in the baseline")
 
     def write(self, assessment: "Assessment") -> None:
         """Write the files that were asked for."""

@@ -21,8 +21,10 @@ QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
 UNKNOWN_DRIFT = 0.05
-# The weight of that assumption: launches whose yardsticks differ by 10% outweigh it from about five on.
-SHARED = 0.05
+# The weight of that assumption: it takes 50 launches whose yardsticks differ by 10% to outweigh it.
+SHARED = 0.5
+# As many runs' worth of what rows stray in the middle count in what a single row does.
+POOLED = 2
 # A comparison that would not see this many times the allowed slowdown says nothing.
 BLIND = 3
 
@@ -92,55 +94,77 @@ def judge(rows: Sequence[Row], runs: Sequence[PastRun], rules: Sequence[Rule], s
     return verdicts
 
 
+def drift(rows: Sequence[Row], runs: Sequence[PastRun]) -> float | None:
+    """How many times as long the yardstick took as in earlier runs, in the middle of all rows; None without any."""
+    logs = []
+    for row in rows:
+        past = [run.samples[Key.of(row)] for run in runs if Key.of(row) in run.samples]
+        plain = [sample.yardstick_s for sample in past if sample.yardstick_s is not None]
+        if row.yardstick_s and plain:
+            logs.append(np.log(np.median(row.yardstick_s)) - np.median([np.log(np.median(one)) for one in plain]))
+    return float(np.exp(np.median(logs))) if logs else None
+
+
 class _Model:
     """How times vary on this machine, from the runs of a baseline."""
 
     def __init__(self, past: Mapping[Key, Sequence[Sample]]) -> None:
         self._past = past
         self._slopes = {key: _slope(samples) for key, samples in past.items()}
-        self._levels = {key: [_levels(one, self._slopes[key]) for one in samples] for key, samples in past.items()}
-        deviations = [_deviations(levels) for levels in self._levels.values() if len(levels) >= MIN_RUNS]
-        self._deviations = np.concatenate(deviations) if deviations else None
+        self._logs = {key: [_logs(one, self._slopes[key]) for one in samples] for key, samples in past.items()}
+        self._levels = {key: np.array([_level(one) for one in logs]) for key, logs in self._logs.items()}
+        deviations = {key: _deviations(levels) for key, levels in self._levels.items() if len(levels) >= MIN_RUNS}
+        usual = np.median([np.mean(of_row**2) for of_row in deviations.values()]) if deviations else UNKNOWN_DRIFT**2
+        # Few runs say little of a single row, so all rows together have a say in how far it strays.
+        self._scale = {
+            key: float(np.sqrt((np.sum(of_row**2) + POOLED * usual) / (len(of_row) + POOLED)))
+            for key, of_row in deviations.items()
+        }
+        self._unknown = float(max(np.sqrt(usual), UNKNOWN_DRIFT))
+        shapes = [of_row / max(float(np.sqrt(np.mean(of_row**2))), 1e-12) for of_row in deviations.values()]
+        self._shapes = np.concatenate(shapes) if shapes else None
 
     def verdict(self, key: Key, sample: Sample, rule: Rule, confidence: float, rng: np.random.Generator) -> Verdict:
         """The row's level against those of the earlier runs."""
-        now, past = _levels(sample, self._slopes[key]), self._levels[key]
-        ratio = float(np.exp(np.median(now) - np.median([np.median(levels) for levels in past])))
-        drawn = np.sort(self._drawn(now, past, rng))
+        now, past = _logs(sample, self._slopes[key]), self._levels[key]
+        ratio = float(np.exp(_level(now) - np.median(past)))
+        drawn = self._drawn(key, now, rng)
         # One end of the interval matters, and has all of the doubt.
         low, high = np.exp(np.quantile(drawn, [1 - confidence, confidence]))
-        delta = float(np.sign(now[:, None] - np.concatenate(past)[None, :]).mean())
+        launches = np.quantile(now, QUANTILE, axis=1)
+        earlier = np.concatenate([np.quantile(one, QUANTILE, axis=1) for one in self._logs[key]])
+        delta = float(np.sign(launches[:, None] - earlier[None, :]).mean())
         return Verdict(key, rule, len(past), ratio, float(low), float(high), delta, float(ratio / low))
 
-    def _drawn(self, now: F64, past: Sequence[F64], rng: np.random.Generator) -> F64:
+    def _drawn(self, key: Key, now: F64, rng: np.random.Generator) -> F64:
         """Logarithms of the ratio that could as well have been found."""
-        of_runs = np.stack([_resampled(levels, rng) for levels in past])
-        chosen = rng.integers(len(past), size=(len(past), RESAMPLES))
-        centre = np.median(of_runs[chosen, np.arange(RESAMPLES)], axis=0)
-        if self._deviations is None:
-            drift = UNKNOWN_DRIFT * rng.standard_normal(RESAMPLES)
-        else:
-            drift = rng.choice(self._deviations, RESAMPLES)
-        return np.asarray(_resampled(now, rng) - centre + drift, dtype=np.float64)
+        past = self._levels[key]
+        chosen = rng.integers(len(now), size=(RESAMPLES, len(now)))
+        above = np.quantile(now[chosen].reshape(RESAMPLES, -1), QUANTILE, axis=1)
+        centre = np.median(past[rng.integers(len(past), size=(RESAMPLES, len(past)))], axis=1)
+        scale = self._scale.get(key, self._unknown)
+        normal = rng.standard_normal(RESAMPLES)
+        # Shapes of few runs have no tails, so half of what is drawn is normal.
+        if self._shapes is not None:
+            normal = np.where(rng.random(RESAMPLES) < 0.5, rng.choice(self._shapes, RESAMPLES), normal)
+        return np.asarray(above - centre + scale * normal, dtype=np.float64)
 
 
-def _levels(sample: Sample, slope: float) -> F64:
-    """The level of each launch: of its blocks' logarithms, less `slope` of those of the yardstick beside them."""
-    blocks = np.log(sample.blocks_s)
+def _logs(sample: Sample, slope: float) -> F64:
+    """Logarithms of the blocks, less `slope` of those of the yardstick beside them; [launches, blocks]."""
+    logs = np.log(sample.blocks_s)
     if sample.yardstick_s is not None:
-        blocks = blocks - slope * np.log(sample.yardstick_s)
-    return np.asarray(np.quantile(blocks, QUANTILE, axis=1), dtype=np.float64)
+        logs = logs - slope * np.log(sample.yardstick_s)
+    return np.asarray(logs, dtype=np.float64)
 
 
-def _resampled(levels: F64, rng: np.random.Generator) -> F64:
-    """Medians of launches drawn anew, RESAMPLES times."""
-    return np.asarray(np.median(levels[rng.integers(len(levels), size=(RESAMPLES, len(levels)))], axis=1))
+def _level(logs: F64) -> float:
+    return float(np.quantile(logs, QUANTILE))
 
 
-def _deviations(levels: Sequence[F64]) -> F64:
+def _deviations(levels: F64) -> F64:
     """How far runs were from their middle, widened for the few of them that the middle was taken from."""
-    centres = np.array([np.median(of_run) for of_run in levels])
-    return np.asarray((centres - np.median(centres)) * np.sqrt(len(centres) / (len(centres) - 1)))
+    return np.asarray((levels - np.median(levels)) * np.sqrt(len(levels) / (len(levels) - 1)))
 
 
 def _slope(samples: Sequence[Sample]) -> float:

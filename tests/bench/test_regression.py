@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collsyn.bench.history import Key, PastRun, Sample
-from collsyn.bench.regression import judge
+from collsyn.bench.regression import drift, judge
 from collsyn.bench.suite import DEFAULT_RULE, Rule
 from tests.bench.test_table import make_row
 
@@ -117,3 +117,12 @@ def test_same_seed_same_verdict():
     machine = Machine(6)
     past, rows = machine.baseline(), machine.run()
     assert judge(rows, past, (), seed=3) == judge(rows, past, (), seed=3)
+
+
+def test_how_the_machine_itself_changed():
+    machine = Machine(7, common=1e-9)
+    past = machine.baseline()
+    rows = [replace(row, yardstick_s=tuple(2 * seconds for seconds in row.yardstick_s)) for row in machine.run()]
+    assert drift(rows, past) == pytest.approx(2, rel=0.02)
+    assert drift([make_row()], past) is None
+    assert drift(machine.run(), []) is None
