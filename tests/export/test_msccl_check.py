@@ -2,11 +2,15 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from collsyn import synthesize
 from collsyn.errors import CollsynError
 from collsyn.export.msccl_check import read_msccl
+from collsyn.export.msccl_export import export
+from collsyn.export.table import Options
 from tests.support.msccl_files import BY_HAND, MUTATIONS, algo, exchange, mutant, nop, step
 from tests.support.msccl_runner import harm
 
@@ -231,3 +235,27 @@ def test_mutants_that_do_harm_are_reported():
     assert missed == []
     assert invented == []
     assert {kind for kind, reported in found if reported} == set(MUTATIONS)
+
+
+@pytest.mark.slow
+def test_five_hundred_mutants_of_files_that_we_write():
+    """As above, of files of every collective that exports make."""
+    problems = [
+        ("allgather", "ring:4", "ring"),
+        ("reducescatter", "full:4", "direct"),
+        ("allreduce", "full:3", "direct"),
+        ("allreduce", "hypercube:2", "recursive"),
+        ("alltoall", "full:4", "direct"),
+        ("broadcast", "full:4", "binomial"),
+        ("gather", "full:4", "direct"),
+        ("scatter", "full:4", "direct"),
+    ]
+    files = list(BY_HAND.values())
+    for kind, topology, method in problems:
+        [made] = export([(Path("x"), synthesize(kind, topology, "64K", method=method))], Options())
+        files.append(made.content.decode())
+    assert [(judged(text), harm(text, range(40))) for text in files] == [((None, ""), None)] * len(files)
+    found, missed, invented = compared(files, seed=2, count=900)
+    assert found.total() >= 500
+    assert missed == []
+    assert invented == []
