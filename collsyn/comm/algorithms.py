@@ -42,7 +42,7 @@ class Rule:
         if isinstance(self.algorithm, Schedule):
             if self.algorithm.collective.kind != self.kind:
                 raise InputError(f"rule of {self.kind}: the schedule is of {self.algorithm.collective.kind}")
-        elif self.algorithm != "auto" and self.algorithm not in METHODS:
+        elif self.algorithm != "auto" and self.algorithm.partition(":")[0] not in METHODS:
             raise InputError(f"method {self.algorithm!r} is not known; expected auto or one of {', '.join(METHODS)}")
 
     def serves(self, kind: str, num_ranks: int, root: int | None, size_bytes: int, has_counts: bool) -> bool:

@@ -20,7 +20,7 @@ from collsyn.topology.hops import Hops, hops
 hops_of = lru_cache(maxsize=32)(hops)
 
 # Schedules of more rows take longer to make than further chunks win.
-MAX_ROWS = 1 << 20
+MAX_ROWS = 1 << 18
 
 
 class Message(NamedTuple):

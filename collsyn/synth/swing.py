@@ -5,7 +5,7 @@ from functools import partial
 
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import COPY, OWN, REDUCE, VALUE, Schedule
-from collsyn.synth.baseline import Baseline, Message, Rounds, affordable, chunks_of, from_rounds, quickest
+from collsyn.synth.baseline import MAX_ROWS, Baseline, Message, Rounds, affordable, chunks_of, from_rounds, quickest
 from collsyn.synth.problem import Problem
 from collsyn.synth.shortcuts import Grid, Port, Way, shortcut, spread, torus_sizes
 
@@ -87,13 +87,15 @@ class SwingLatency(Baseline):
         return None if too_long is None else f"needs fewer ranks along a dimension than {max(too_long.sizes)}"
 
     def build(self, problem: Problem) -> Schedule:
-        """All data through one port, or dealt out to all ports; the quicker of the two."""
+        """All data dealt out to the ports or, while that is cheap to try, through one; whichever is quicker."""
         tori = _tori(problem)
-        one = quickest(problem, (1,), partial(_exchanged, tori=tori, all_ports=False))
         ports = max(len(torus.ports()) for torus in tori)
         smallest = min(map(len, problem.members))
-        many = quickest(problem, (-(-ports // smallest),), partial(_exchanged, tori=tori, all_ports=True))
-        return min(one, many, key=lambda schedule: schedule.finish_s)
+        dealt = quickest(problem, (-(-ports // smallest),), partial(_exchanged, tori=tori, all_ports=True))
+        if dealt.num_sends > MAX_ROWS:
+            return dealt
+        whole = quickest(problem, (1,), partial(_exchanged, tori=tori, all_ports=False))
+        return min(whole, dealt, key=lambda schedule: schedule.finish_s)
 
 
 def _tori(problem: Problem) -> list[Grid]:

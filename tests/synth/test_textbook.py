@@ -70,6 +70,14 @@ def binomial_shards(c: Costs) -> float:
     return log2(c.n) * c.alpha + (c.n - 1) * c.beta * c.m
 
 
+def all_links(c: Costs) -> float:
+    return log2(c.n) * c.alpha + (c.n - 1) / log2(c.n) * c.beta * c.m
+
+
+def partial_sums_over_all_links(c: Costs) -> float:
+    return log2(c.n) * c.alpha + c.beta * c.M
+
+
 def twice(time: Callable[[Costs], float]) -> Callable[[Costs], float]:
     return lambda c: 2 * time(c)
 
@@ -78,6 +86,8 @@ RINGS = ("ring:3", "ring:8", "ring:8@overhead=alpha", "switch:6", "switch:8@over
 POWERS = ("full:8", "full:8@overhead=alpha", "switch:8", "switch:8@overhead=0.2", "hypercube:4", "full:2")
 TWO_WAY = ("ring:3", "ring:8", "ring:7@overhead=alpha", "full:6")
 FULL = ("full:5", "full:8@overhead=alpha", "full:2")
+# Tori whose ranks have as many links as there are rounds.
+SHORT_TORI = ("ring:4", "torus:4x4", "torus:4x4@overhead=alpha", "hypercube:3", "hypercube:4", "ring:2")
 PORTS = ("switch:5", "switch:8@overhead=0.2", "switch:8@overhead=alpha")
 
 # method, collectives, topologies, chunks per rank, time
@@ -100,6 +110,19 @@ TABLE = [
     ("binomial", ("broadcast", "reduce"), POWERS, None, binomial),
     ("binomial", ("scatter", "gather"), POWERS, None, binomial_shards),
     ("binomial", ("allreduce",), POWERS, None, twice(binomial)),
+    ("swing", ("allgather", "reducescatter"), SHORT_TORI, None, all_links),
+    ("swing", ("allreduce",), SHORT_TORI, None, twice(all_links)),
+    (
+        "swing-latency",
+        ("allreduce",),
+        ("ring:4", "torus:4x4", "hypercube:4", "ring:2"),
+        None,
+        partial_sums_over_all_links,
+    ),
+    ("bine", ("allgather", "reducescatter"), POWERS, None, recursive),
+    ("bine", ("allreduce",), POWERS, 3, twice(recursive)),
+    ("bine", ("broadcast", "reduce"), POWERS, 1, binomial),
+    ("bine", ("scatter", "gather"), POWERS, None, binomial_shards),
 ]
 
 CASES = [
