@@ -13,7 +13,13 @@ from collsyn.model.schedule import Schedule
 # Name -> "module:function", an Exporter; loaded when it is asked for. A new format is one more row.
 FORMATS: dict[str, str] = {
     "msccl-xml": "collsyn.export.msccl_export:export",
+    "chrome-trace": "collsyn.export.chrome_trace:export",
+    "json": "collsyn.export.plain_json:export",
+    "tuner-csv": "collsyn.export.tuner_csv:export",
 }
+
+# What fields of Options are called on the command line, where that differs.
+_OPTIONS = {"protocol": "proto", "min_bytes": "min-size", "max_bytes": "max-size", "size_bytes": "size"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Options:
         """Raise InputError if one of these options was given."""
         for name in names:
             if getattr(self, name) is not None:
-                option = {"protocol": "proto", "min_bytes": "min-size", "max_bytes": "max-size"}.get(name, name)
+                option = _OPTIONS.get(name, name)
                 raise InputError(f"--{option.replace('_', '-')}: {format_name} has none; leave it out")
 
 
