@@ -12,12 +12,13 @@ from ._options import (
     chosen_sizes,
     examples,
     json_option,
+    plot_option,
     problem_options,
     seed_option,
     sizes_options,
     time_limit_option,
 )
-from ._output import Cell, emit_json, progress, table
+from ._output import Cell, emit_json, note, progress, table
 from ._problem import chosen_topology, make_problem
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def names(text: str) -> tuple[str, ...]:
     epilog=examples(
         "collsyn compare --collective allreduce --topology full:8 --sizes 1K:1G:32",
         "collsyn compare --collective allgather --topology dgx1 --methods ring,greedy --json",
+        "collsyn compare --collective allreduce --topology dgx1 --sizes 16K:256M:4 --plot methods.svg",
     ),
 )
 @problem_options(topology_required=False)
@@ -58,6 +60,7 @@ def names(text: str) -> tuple[str, ...]:
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
 @seed_option()
+@plot_option("bandwidth against size")
 @json_option()
 def command(
     collective: str,
@@ -74,6 +77,7 @@ def command(
     chunks: int | None,
     time_limit_s: float | None,
     seed: int,
+    plot: str | None,
     as_json: bool,
 ) -> None:
     """Tabulate methods over sizes: time of the schedule, and how far it lies over the lower bound.
@@ -83,6 +87,10 @@ def command(
     from collsyn.model.schedule_file import read_schedule
     from collsyn.synth.problem import Options
 
+    if plot is not None:
+        from collsyn.pictures.sheet import require_picture
+
+        require_picture(plot)
     if size is None and sizes is None:
         from ._options import size_range
 
@@ -97,6 +105,14 @@ def command(
         for index, size_bytes in enumerate(asked.size_bytes):
             update(index)
             rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others)
+    if plot is not None:
+        from collsyn.pictures.bandwidth import compare_chart
+        from collsyn.pictures.bandwidth_picture import draw_bandwidth
+
+        group_size = max(len(group) for group in problem.collective().groups)
+        title = f"methods on {problem.topology.name}, overhead {problem.topology.overhead_model}"
+        draw_bandwidth(plot, title, [compare_chart(rows, group_size)])
+        note(f"wrote {plot}")
     if as_json:
         emit_json(rows)
     else:

@@ -71,6 +71,19 @@ def sweep_chart(documents: Sequence[Mapping[str, Any]]) -> Chart:
     return Chart(first["collective"], first["num_ranks"], tuple(curve for curve in curves if curve.size_bytes))
 
 
+def compare_chart(rows: Sequence[Mapping[str, Any]], group_size: int) -> Chart:
+    """The chart of what `compare --json` prints: a curve a method that serves the problem, and the bound."""
+    kind = str(rows[0]["collective"])
+    labels = list(dict.fromkeys(str(row["method"]) for row in rows))
+    bounds = {row["size_bytes"]: row["bound_us"] for row in rows if row["bound_us"]}
+    curves = []
+    for label in labels:
+        found = [(r["size_bytes"], us_to_s(r["finish_us"])) for r in rows if r["method"] == label and r["finish_us"]]
+        curves.append(_curve(kind, group_size, SIMULATED, label, found))
+    curves.append(_curve(kind, group_size, BOUND, "bound", [(size, us_to_s(us)) for size, us in bounds.items()]))
+    return Chart(kind, group_size, tuple(curve for curve in curves if curve.size_bytes))
+
+
 def _curves(rows: Sequence[Row]) -> list[Curve]:
     kind, group_size = rows[0].collective, rows[0].group_size
     sources: dict[tuple[str, str], list[Row]] = {}

@@ -18,6 +18,8 @@ _LEFT_IN, _LABELS_IN, _HEAD_IN, _BELOW_IN, _ABOVE_IN, _TALL_IN = 0.52, 1.05, 0.5
 _RULED_OUT, _BOUND = "#f0f0f0", "#8a8a8a"
 # A range of bandwidths that is wider than this is drawn on a logarithmic axis.
 _WIDE = 50.0
+# Up to here such an axis has ticks at 1, 2 and 5, beyond it at powers of ten.
+_MANY = 2000.0
 _MOST_TICKS = 8
 _DASHES = (0, (3, 2))
 
@@ -58,6 +60,8 @@ def _explanation(kinds: set[str]) -> str:
 
 
 def _draw(axes: "Axes", chart: Chart) -> None:
+    from matplotlib.ticker import LogLocator
+
     values = [value for curve in chart.curves for value in (*curve.gb_s, *curve.low, *curve.high) if value > 0]
     low, high = min(values, default=1.0), max(values, default=1.0)
     sizes = [size for curve in chart.curves for size in curve.size_bytes]
@@ -65,18 +69,21 @@ def _draw(axes: "Axes", chart: Chart) -> None:
     axes.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
     if high > _WIDE * low:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < _MANY * low else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.set_ylim(low / 1.6, high * 1.6)
     else:
         axes.set_ylim(0, 1.1 * high)
     labels = list(dict.fromkeys(curve.label for curve in chart.curves if curve.kind in (MEASURED, SIMULATED)))
-    colours = {label: COLOURS[(0, 2, 3, 4, 5)[place % 5]] for place, label in enumerate(labels)}
-    simulated = _DASHES if any(curve.kind == MEASURED for curve in chart.curves) else "solid"
+    # The second colour is that of rivals.
+    colours = {label: (COLOURS[0], *COLOURS[2:])[number % 5] for number, label in enumerate(labels)}
+    measured = any(curve.kind == MEASURED for curve in chart.curves)
     ends: list[tuple[float, str, str]] = []
     named: set[str] = set()
     for curve in chart.curves:
         colour = {RIVAL: COLOURS[1], BOUND: _BOUND}.get(curve.kind) or colours[curve.label]
-        _draw_curve(axes, curve, colour, simulated)
+        again = curve.kind == SIMULATED and labels.index(curve.label) >= len(COLOURS) - 1
+        _draw_curve(axes, curve, colour, _DASHES if measured or again else "solid")
         if curve.label not in named:
             named.add(curve.label)
             ends.append((curve.gb_s[-1], curve.label, FAINT if curve.kind == BOUND else colour))

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collsyn.bench.result import BenchResult, Comparison, Row, Timing
-from collsyn.pictures.bandwidth import BOUND, MEASURED, RIVAL, SIMULATED, bench_charts, bench_title, sweep_chart
+from collsyn.pictures.bandwidth import (
+    BOUND,
+    MEASURED,
+    RIVAL,
+    SIMULATED,
+    bench_charts,
+    bench_title,
+    compare_chart,
+    sweep_chart,
+)
 from collsyn.pictures.spread import spread
 
 K = 1 << 10
@@ -111,6 +120,21 @@ def test_a_sweep_has_a_curve_for_schedule_plan_and_bound():
         (BOUND, "bound", (K, 2 * K)),
     ]
     assert [curve.gb_s[-1] for curve in chart.curves] == pytest.approx([1.5, 0.75, 3.0])
+
+
+def test_a_comparison_has_a_curve_for_each_method_that_serves_and_one_bound():
+    times = {("ring", K): 2.0, ("ring", 2 * K): 4.0, ("greedy", K): 1.0, ("greedy", 2 * K): None, ("swing", K): None}
+    rows = [
+        {"collective": "allreduce", "method": name, "size_bytes": size, "finish_us": us, "bound_us": size / 4e3}
+        for (name, size), us in times.items()
+    ]
+    chart = compare_chart(rows, 4)
+    assert [(curve.kind, curve.label, curve.size_bytes) for curve in chart.curves] == [
+        (SIMULATED, "ring", (K, 2 * K)),
+        (SIMULATED, "greedy", (K,)),
+        (BOUND, "bound", (K, 2 * K)),
+    ]
+    assert [curve.gb_s[0] for curve in chart.curves] == pytest.approx([1.5 * K / 2e3, 1.5 * K / 1e3, 6.0])
 
 
 def test_the_title_says_what_the_ranks_ran_on():

@@ -23,6 +23,12 @@ from tests.conftest import REPOSITORY
 from tests.support.hand_plans import swap_plan
 from tests.support.schedules import from_rows, ring_allgather
 
+COMMANDS = (
+    ("simulate", "ring.json"),
+    ("bench", "ring.json"),
+    ("topology", "show", "dgx1"),
+    ("compare", "--collective", "allgather", "--topology", "full:3"),
+)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -82,6 +88,13 @@ def test_many_links_are_folded(tmp_path, run_cli):
     assert "64 links" in " ".join(texts)
 
 
+def test_methods_are_compared(files, run_cli):
+    problem = ("--collective", "allgather", "--topology", "full:3", "--methods", "ring,direct")
+    result = run_cli("compare", *problem, "--sizes", "1K:4K", "--plot", "methods.svg")
+    texts = drawn(result, files / "methods.svg")
+    assert {"methods on full:3, overhead none", "allgather, 3 ranks", "ring", "direct", "bound"} <= set(texts)
+
+
 def test_bench_draws_what_it_measured(files, run_cli):
     arguments = ("--collective", "allreduce", "--method", "direct", "--topology", "full:2", "--launcher", "fork")
     sizes = ("-b", "4K", "-e", "16K", "-f", 4, "-n", 4)
@@ -113,7 +126,7 @@ def test_png_by_its_suffix(files, run_cli):
     assert (files / "links.PNG").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-@pytest.mark.parametrize("command", [("simulate", "ring.json"), ("bench", "ring.json"), ("topology", "show", "dgx1")])
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["links.pdf", "links", "links.svg.txt"])
 def test_other_suffixes_are_refused_before_any_work(files, run_cli, command, name):
     result = run_cli(*command, "--plot", name)
@@ -124,7 +137,7 @@ def test_other_suffixes_are_refused_before_any_work(files, run_cli, command, nam
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [("simulate", "ring.json"), ("bench", "ring.json"), ("topology", "show", "dgx1")])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_without_matplotlib_one_line_says_what_to_install(files, run_cli, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run_cli(*command, "--plot", "links.svg")
