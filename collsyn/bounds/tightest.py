@@ -11,6 +11,8 @@ import numpy as np
 from collsyn.bounds.case import Case
 from collsyn.bounds.maxflow import MAX_TOTAL, FlowNetwork
 from collsyn.model.arrays import I32, I64, Bools
+from collsyn.model.collective import Collective
+from collsyn.model.topology import Topology
 
 # Receivers are looked at one after the other up to this many receivers x links.
 MAX_WORK = 1 << 26
@@ -37,6 +39,17 @@ def tightest_sets(case: Case, seeds: Iterable[Bools] = ()) -> list[Bools]:
         if mask is not None and not any(np.array_equal(mask, known) for known in found):
             found.append(mask)
     return found
+
+
+def tightest_rate(collective: Collective, topology: Topology) -> Fraction | None:
+    """The algorithm bandwidth (GB/s) that the tightest of `tightest_sets` allows; None where nothing has to be sent."""
+    case = Case(collective, topology, 1)
+    rates = []
+    for inside in tightest_sets(case):
+        crossing = case.crossing(inside[: topology.num_ranks])
+        amount = int(case.pairs[2][crossing].sum())
+        rates.append(case.exact_gb_s(case.links_into(inside)) / case.share(amount))
+    return min(rates, default=None)
 
 
 @dataclass(frozen=True, eq=False)

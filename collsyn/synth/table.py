@@ -21,6 +21,7 @@ METHODS: dict[str, str] = {
     "swing-latency": "collsyn.synth.swing:SWING_LATENCY",
     "bine": "collsyn.synth.bine:BINE",
     "paths": "collsyn.synth.paths:PATHS",
+    "trees": "collsyn.synth.trees:TREES",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 

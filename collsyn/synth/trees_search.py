@@ -1,0 +1,173 @@
+"""Which of the mixes of trees, how many parts, chunks and messages: tried out one after the other at the size asked."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from collsyn.synth.trees_model import Trees
+from collsyn.synth.trees_pool import Pool, Pricing, mixes
+from collsyn.synth.trees_rounding import exact_k, in_parts
+from collsyn.synth.trees_schedule import Flow, Pace
+
+# Messages put in order in all.
+WORK = 4_000_000
+# A finish this close to the time of the busiest link of the best trees is good enough.
+GOOD_ENOUGH = 1.01
+# Rows of a schedule (chunks moved), unless the least number of chunks needs more.
+MAX_ROWS = 200_000
+# Solutions of the linear program that are tried, each from random numbers of its own, while none is good enough.
+VARIANTS = 4
+# Parts of a root's data, besides those that need no rounding; roundings that are kept of one variant.
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+KEPT = 5
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_FIRST = (
+    Pace(),
+    Pace(8, 2, 1, 1, 0.1, 0.9),
+    Pace(32, 8, 1, 1, 0.05, 0.95),
+    Pace(128, 128, 1, 1, 0.01, 0.95),
+    Pace(1, 1, 1, 2),
+    Pace(1, 4, 1, 4, 0.1),
+)
+_DIMENSIONS: dict[str, tuple[Any, ...]] = {
+    "pieces": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
+    "leaf_pieces": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    "relay_pieces": (1, 8, 32, 64, 128, 256),
+    "taper": (1, 2, 3, 4, 8),
+    "lead": (0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 1.0),
+    "horizon": (0.0, 0.8, 0.9, 0.95, 1.0),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Trees, chunks and pace, and about when the schedule is done."""
+
+    flow: Flow
+    pace: Pace
+    finish_s: float
+
+
+def best_choice(
+    pool_of: Callable[[], Pool],
+    size_bytes: int,
+    chunks: int | None,
+    least_piece: int,
+    seed: int,
+    late: Callable[[], bool],
+) -> Choice:
+    """The best choice that the work allows; `chunks` is their number for every root, if that is given.
+
+    Chunks are not shorter than `least_piece` bytes unless the trees need it. Of every variant of the linear program the
+    most promising roundings are tried at a few paces, then the best is changed at random, one thing at a time.
+    """
+    search = _Search(size_bytes, chunks, least_piece, seed, late)
+    for variant in range(VARIANTS):
+        for trees in _roundings(pool_of(), seed + variant, chunks, late):
+            search.look_at(trees)
+        search.improve(variant + 1)
+        if search.is_over:
+            break
+    assert search.best is not None
+    return search.best
+
+
+def _roundings(pool: Pool, seed: int, chunks: int | None, late: Callable[[], bool]) -> Iterator[Trees]:
+    """Trees for several k from the mixes of every height, promising ones first: late mixes, little congestion."""
+    parts = PARTS if chunks is None else tuple(k for k in range(1, min(chunks, 64) + 1) if chunks % k == 0)
+    if chunks is not None and chunks > 64:
+        parts = (*parts, chunks)
+    search = Pricing(pool, seed, late)
+    for mix in reversed(mixes(search)):
+        exact = exact_k(mix)
+        asked = [*parts, *([exact] if exact and chunks is None and exact not in parts else [])]
+        known = [in_parts(pool, mix, k, search) for k in asked]
+        # More trees than another rounding with no more congestion are not worth a try.
+        front, least = [], inf
+        for each in sorted(known, key=lambda each: (len(each.trees), each.k)):
+            if each.congestion < least * (1 - 1e-3):
+                front.append(each)
+                least = each.congestion
+        for each in sorted(front, key=lambda each: (each.congestion, each.k))[:KEPT]:
+            yield pool.unfolded(each.trees, each.counts, each.k)
+
+
+class _Search:
+    """The best choice so far, and what is left of the work."""
+
+    def __init__(
+        self, size_bytes: int, chunks: int | None, least_piece: int, seed: int, late: Callable[[], bool]
+    ) -> None:
+        self.size_bytes, self.chunks, self.least_piece, self.late = size_bytes, chunks, least_piece, late
+        self.random = np.random.default_rng(seed)
+        self.best: Choice | None = None
+        self.least_s, self.work = inf, 0
+        self.flows: dict[tuple[int, int], Flow] = {}
+        self.looked: list[tuple[float, Trees]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a choice, and it is good enough or nothing is left to find a better one with."""
+        if self.best is None:
+            return False
+        return self.best.finish_s <= GOOD_ENOUGH * self.least_s or self.work > WORK or self.late()
+
+    def splits(self, trees: Trees) -> list[int]:
+        """Chunks for every part that are allowed."""
+        if self.chunks is not None:
+            return [self.chunks // trees.k]
+        rows = int(trees.weight[trees.tree_of_hop].sum())
+        shortest = min(map(float, trees.share.values())) * self.size_bytes / trees.k
+        return [s for s in SPLITS if s == 1 or (rows * s <= MAX_ROWS and shortest / s >= self.least_piece)]
+
+    def look_at(self, trees: Trees) -> None:
+        """Try trees at the first few paces, with few chunks and with many."""
+        if self.is_over:
+            return
+        splits = self.splits(trees)
+        self.least_s = min(self.least_s, self.size_bytes / float(trees.algbw_gb_s) * 1e-9)
+        finish_s = inf
+        for split in dict.fromkeys((splits[0], splits[len(splits) // 2], splits[-1])):
+            for pace in _FIRST if trees.height > 1 else _FIRST[:1]:
+                if not self.is_over:
+                    finish_s = min(finish_s, self.attempt(trees, split, pace))
+        self.looked.append((finish_s, trees))
+
+    def attempt(self, trees: Trees, split: int, pace: Pace) -> float:
+        """The finish of one choice, which is kept if it is the best."""
+        flow = self.flows.setdefault((id(trees), split), Flow(trees, split, self.size_bytes))
+        limit = max(MAX_ROWS, 2 * len(trees.dst))
+        hop, _, _, finish_s = flow.order(pace, limit)
+        self.work += len(hop) if finish_s < inf else limit
+        if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
+            self.best = Choice(flow, pace, finish_s)
+        return finish_s
+
+    def improve(self, share: int) -> None:
+        """Change the best at random until it is good enough or `share` / VARIANTS of the work is done."""
+        assert self.best is not None
+        promising = [trees for _, trees in sorted(self.looked, key=lambda each: each[0])[:KEPT]]
+        tried: set[tuple[int, int, Pace]] = set()
+        in_vain = 0
+        while not self.is_over and self.work < WORK * share / VARIANTS and in_vain < 300:
+            best, in_vain = self.best, in_vain + 1
+            trees, split, pace = best.flow.trees, best.flow.split, best.pace
+            at = int(self.random.integers(len(_DIMENSIONS) + 2))
+            if at < len(_DIMENSIONS):
+                name = list(_DIMENSIONS)[at]
+                value = _DIMENSIONS[name][int(self.random.integers(len(_DIMENSIONS[name])))]
+                pace = replace(pace, **{name: value})
+            elif at == len(_DIMENSIONS):
+                trees = promising[int(self.random.integers(len(promising)))]
+            splits = self.splits(trees)
+            if at > len(_DIMENSIONS) or split not in splits:
+                split = splits[int(self.random.integers(len(splits)))]
+            if (id(trees), split, pace) in tried:
+                continue
+            tried.add((id(trees), split, pace))
+            self.attempt(trees, split, pace)
+            if self.best is not best:
+                in_vain = 0
