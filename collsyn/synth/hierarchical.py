@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Hierarchical(Baseline):
         rows = lanes * (sum(len(group) ** 2 for group in problem.members) + 1000 * boxes)
         if rows <= MAX_ROWS and all(len(some) == boxes for some in peers.values()):
             crossing_s, inside_s = (
-                self._solved(phase.shrunk(share)) for phase, share in ((across, lanes), (inside, boxes * lanes))
+                self._solved(phase.cut(share)) for phase, share in ((across, lanes), (inside, boxes * lanes))
             )
             # Own shards need no card; then, lane by lane, those of the nearest boxes before, which come first.
             parts = [_carry(problem, inside_s, partial(shard, lane=lane, every=lanes)) for lane in range(lanes)]
@@ -137,14 +137,28 @@ class Hierarchical(Baseline):
             chunks = collective.held_by(root).tolist()
             for peers in zip(*boxes, strict=True):
                 place, ranks = boxes[0].index(peers[0]), len(boxes[0])
-                share = chunks if form is _whole else chunks[place::ranks]
-                shares |= dict.fromkeys(peers, share)
-        lanes = (
-            collective.chunks_per_rank if form is _whole else collective.chunks_per_rank // len(_boxes(problem)[0][0])
-        )
-        phases = form(problem, max(1, lanes))
-        parts = [_carry(problem, self._solved(phase), lambda rank: shares[rank]) for phase in phases]
-        return reduce(partial(compose, collective=collective), parts)
+                own = chunks if form is _whole else chunks[place::ranks]
+                shares |= dict.fromkeys(peers, own)
+        if form is _whole:
+            phases = form(problem, collective.chunks_per_rank)
+            first, second = (_carry(problem, self._solved(phase), shares.__getitem__) for phase in phases)
+            return compose(first, second, collective)
+        # Scatter and gather lane by lane, so that the cards are busy from the first lane to the last.
+        lanes = max(1, collective.chunks_per_rank // len(_boxes(problem)[0][0]))
+        scatter, across, gather = form(problem, lanes)
+
+        def lane_by_lane(phase: Phase) -> list[Schedule]:
+            solved = self._solved(phase.cut(lanes))
+            return [_carry(problem, solved, partial(share, lane=lane)) for lane in range(lanes)]
+
+        def share(rank: int, lane: int) -> list[int]:
+            return shares[rank][lane::lanes]
+
+        # A method may know how to pipeline chunks across, or send all that it has in one message.
+        crossings = [[_carry(problem, self._solved(across), shares.__getitem__)], lane_by_lane(across)]
+        before, after = lane_by_lane(scatter), lane_by_lane(gather)
+        found = [_interleaved(problem, [*before, *crossing, *after]) for crossing in crossings]
+        return min(found, key=lambda schedule: schedule.finish_s)
 
 
 class Phase:
@@ -153,10 +167,10 @@ class Phase:
     def __init__(self, problem: Problem, crosses: bool) -> None:
         self.problem, self.crosses = problem, crosses
 
-    def shrunk(self, share: int) -> "Phase":
-        """The same for 1/share of the data."""
-        size = max(1, self.problem.size_bytes // share)
-        return Phase(replace(self.problem, size_bytes=size), self.crosses)
+    def cut(self, lanes: int) -> "Phase":
+        """The same for one of some equal parts of the data, in as many chunks as pay."""
+        size = max(1, self.problem.size_bytes // lanes)
+        return Phase(replace(self.problem, size_bytes=size, chunks_per_rank=None), self.crosses)
 
 
 def _boxes(problem: Problem) -> list[list[Group]]:
