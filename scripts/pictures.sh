@@ -11,19 +11,21 @@ trap 'rm -rf "$work"' EXIT
 
 synthesize() { collsyn synthesize --size "$1" --collective "$2" --topology "$3" --method "$4" -o "$work/$5.json" >"$work/log"; }
 
+collsyn compare --collective allreduce --topology dgx1 --sizes 16K:256M:4 \
+    --methods greedy,two-way-ring,ring,recursive,paths --plot "$out/methods-dgx1.svg" >"$work/log"
 collsyn topology show ndv2:2 --plot "$out/topology-ndv2.svg" >"$work/log"
 synthesize 64M allgather dgx-a100:2 greedy allgather
 collsyn simulate "$work/allgather.json" --plot "$out/links-dgx-a100.svg" >"$work/log"
 
 if [ "$what" = measured ]; then
-    for method in greedy two-way-ring ring; do
+    for method in greedy two-way-ring; do
         synthesize 16M allreduce dgx1 "$method" "$method"
     done
-    collsyn bench "$work"/{greedy,two-way-ring,ring}.json --emulate dgx1 -b 64K -e 32M -f 8 --plot "$out/bench-dgx1.svg"
-    collsyn profile --ranks 4 --quick -o "$work/profile.yaml"
+    collsyn bench "$work"/{greedy,two-way-ring}.json --emulate dgx1 -b 64K -e 16M -f 4 -n 1 --plot "$out/bench-dgx1.svg"
+    collsyn profile --ranks 4 -o "$work/profile.yaml"
     for collective in allgather allreduce; do
         synthesize 4M "$collective" "$work/profile.yaml" auto "$collective"
     done
-    collsyn bench "$work"/all{gather,reduce}.json -b 16K -e 16M -f 4 -n 100 -w 5 --against mpi \
+    collsyn bench "$work"/all{gather,reduce}.json -b 64K -e 16M -f 4 -n 200 -w 5 --against mpi \
         --plot "$out/bench-host.svg"
 fi
