@@ -55,7 +55,7 @@ def draw_links(path: str | Path, title: str, topology: Topology, panels: Sequenc
             strip = place(figure, begin_in, _BELOW_IN + map_in + _GAP_IN, each_in, _STRIP_IN)
             area = place(figure, begin_in, _BELOW_IN, each_in, map_in)
             _draw_mean(strip, panel, end_s, labelled=number == 0)
-            _draw_rows(area, panel, rows, end_s)
+            _draw_rows(area, panel, rows, end_s, folded)
             for axes in (strip, area):
                 axes.axvline(_scaled(bound_s, end_s), color=COLOURS[1], linewidth=0.9, linestyle=_DASHES)
             if number == 0:
@@ -93,14 +93,14 @@ def _draw_mean(axes: "Axes", panel: Panel, end_s: float, labelled: bool) -> None
     )  # fmt: skip
 
 
-def _draw_rows(axes: "Axes", panel: Panel, rows: Sequence[LinkRow], end_s: float) -> None:
+def _draw_rows(axes: "Axes", panel: Panel, rows: Sequence[LinkRow], end_s: float, folded: bool) -> None:
     span = _scaled(panel.use.span_s, end_s)
     axes.imshow(
         np.clip(row_means(rows, panel.use.busy), 0, 1).round(2),
         cmap=_shades(), vmin=0, vmax=1, aspect="auto", interpolation="none", extent=(0, span, len(rows), 0),
     )  # fmt: skip
     for row in range(1, len(rows)):
-        apart = rows[row].group != rows[row - 1].group and len(rows[row].links) > 1
+        apart = folded and rows[row].group != rows[row - 1].group
         axes.axhline(row, color=PAPER, linewidth=2.5 if apart else 0.6)
     axes.set(xlim=(0, _scaled(end_s, end_s)), ylim=(len(rows), 0), yticks=[])
     axes.spines["left"].set_visible(False)

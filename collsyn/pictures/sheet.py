@@ -21,11 +21,14 @@ INK, FAINT, LINES, PAPER = "#222222", "#666666", "#c8c8c8", "#ffffff"
 # Okabe and Ito's colours, which people see apart however they see colours.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DOTS_PER_INCH = 160
+_LONGEST_TITLE = 72
 _STYLE: dict[Any, Any] = {
     # Text stays text in an SVG; Verdana has the widths of DejaVu Sans, and one of the two is nearly everywhere.
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     "svg.fonttype": "none",
+    # Names may hold a dollar sign.
+    "text.parse_math": False,
     "font.size": 8.0,
     "text.color": INK,
     "axes.edgecolor": LINES,
@@ -80,7 +83,8 @@ def heading(figure: "Figure", title: str, line: str) -> None:
     """Title and a line of explanation at the upper left, in the uppermost half inch."""
     height_in = figure.get_figheight()
     left = 0.1 / figure.get_figwidth()
-    figure.text(left, 1 - 0.10 / height_in, title, fontsize=10, fontweight="bold", va="top")
+    shown = title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 3]}..."
+    figure.text(left, 1 - 0.10 / height_in, shown, fontsize=10, fontweight="bold", va="top")
     figure.text(left, 1 - 0.31 / height_in, line, color=FAINT, va="top")
 
 

@@ -12,7 +12,7 @@ from collsyn.errors import InputError
 from collsyn.lower.lower import lower
 from collsyn.model.plan_file import write_plan
 from collsyn.model.schedule_file import write_schedule
-from collsyn.pictures.bandwidth import Chart
+from collsyn.pictures.bandwidth import Chart, Curve
 from collsyn.pictures.bandwidth_picture import draw_bandwidth
 from collsyn.pictures.link_picture import Panel, draw_links
 from collsyn.pictures.link_use import schedule_use
@@ -119,6 +119,14 @@ def test_pictures_are_the_same_bytes_in_any_process_and_with_any_settings(files,
     assert first == (files / "b.svg").read_bytes() == (files / "c.svg").read_bytes()
     assert not re.search(rb"<dc:date>|\d{4}-\d\d-\d\dT", first)
     assert len(first) < 60_000
+
+
+def test_names_are_shown_as_they_are_and_cut_where_they_are_too_long(files):
+    chart = Chart("allgather", 4, (Curve("simulated", "a_$1^2$ & <b>", (1024, 2048), (1.0, 2.0)),))
+    draw_bandwidth("curves.svg", "x" * 100, [chart])
+    texts = words(files / "curves.svg")
+    assert "a_$1^2$ & <b>" in texts
+    assert f"{'x' * 69}..." in texts
 
 
 def test_png_by_its_suffix(files, run_cli):
