@@ -75,15 +75,18 @@ class Flow:
         return found
 
 
-def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1) -> Flow:
+def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1, in_turns: bool = True) -> Flow:
     """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
     allow if there is no size (or no topology): then every receive comes directly behind its send, so that no channel
-    ever holds more than one message. Messages of one channel of the plan from GPU to GPU take turns on `lanes` of the
-    program. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
+    ever holds more than one message. Messages of one channel of the plan from GPU to GPU are dealt out over `lanes` of
+    the program: in turns, so that more are under way at once, or the first ones to the first, which keeps their order
+    on the links. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
     """
     units = _chunk_units(plan)
     order = interleaving(plan)
-    nodes = list(_nodes(plan, order, units, lanes, _times(plan, size_bytes)))
+    nodes = list(_nodes(plan, order, units, _times(plan, size_bytes)))
+    if lanes > 1:
+        _deal_out(nodes, lanes, in_turns)
     _find_hazards(plan, nodes, units)
     last: dict[tuple[bool, Line], Node] = {}
     send: Node | None = None
@@ -136,13 +139,12 @@ def _times(plan: Plan, size_bytes: int | None) -> tuple[list[float], list[float]
 
 
 def _nodes(
-    plan: Plan, order: Sequence[int], units: int, lanes: int, times: tuple[list[float], list[float]] | None
+    plan: Plan, order: Sequence[int], units: int, times: tuple[list[float], list[float]] | None
 ) -> Iterator[Node]:
     """Nodes in an order that the flags allow, long moves cut into what a step may move."""
     columns = {key: plan.columns[key].tolist() for key in plan.columns}
     owner = owners(plan).tolist()
     channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr)).tolist()
-    turn: Counter[tuple[int, int, int]] = Counter()
     index = 0
     for i in order:
         op, here, peer = columns["op"][i], owner[i], columns["peer"][i]
@@ -164,13 +166,35 @@ def _nodes(
                     yield Node("cpy", here, (begin_s, index), count, dst, src)
             else:
                 source, target = (here, peer) if op == Op.PUT else (peer, here)
-                turn[channel[i], source, target] += 1
-                line = ((channel[i], turn[channel[i], source, target] % lanes), source, target)
+                line = ((channel[i], 0), source, target)
                 yield Node("s", source, (begin_s, index), count, src=src, line=line)
                 joins = op == Op.GET_REDUCE
                 second = src2 if joins else None
                 kind = "rrc" if joins else "r"
                 yield Node(kind, target, (there_s, index + 1), count, dst, src2=second, line=line)
+
+
+def _deal_out(nodes: Sequence[Node], lanes: int, in_turns: bool) -> None:
+    """Give every message one of the lanes of its line; receives follow their sends. If not in turns, a lane begins when
+    the one before it is through, so that no more is under way than on one."""
+    messages = Counter(node.line for node in nodes if node.op == "s")
+    sent: Counter[Line | None] = Counter()
+    last: dict[Line, tuple[int, Node]] = {}
+    lane = 0
+    for node in nodes:
+        if node.line is None:
+            continue
+        if node.op == "s":
+            number = sent[node.line]
+            sent[node.line] += 1
+            lane = number % lanes if in_turns else number * lanes // messages[node.line]
+            before = last.get(node.line)
+            if not in_turns and before is not None and before[0] != lane:
+                node.needs.append(before[1])
+                before[1].users.append(node)
+            last[node.line] = lane, node
+        (channel, _), source, target = node.line
+        node.line = ((channel, lane), source, target)
 
 
 class _Memory:

@@ -17,8 +17,8 @@ from collsyn.model.schedule import Schedule
 
 # Simulated times this close are equally good.
 ALIKE = 1.01
-# Channels over which the messages from one GPU to another are dealt out, where one has too many steps.
-_LANES = (1, 2, 4, 8)
+# Over how many channels the messages between two GPUs are dealt out where one is not enough, and whether in turns.
+_LANES = ((1, True), (2, False), (2, True), (4, False), (4, True), (8, False), (8, True))
 # (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
 _COMPARED = ((True, False), (True, True))
 _FALLBACK = ((False, False),)
@@ -62,8 +62,8 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
     for plan in _plans(source, wanted):
         fitting: list[_Timed] = []
         goal_s = _plan_s(plan, wanted.size_bytes) * ALIKE
-        for lanes in _LANES:
-            programs = list(_programs(plan, wanted, lanes, True, _COMPARED))
+        for lanes, in_turns in _LANES:
+            programs = list(_programs(plan, wanted, lanes, in_turns))
             problems = [limit_problems(program, wanted.dialect) for program in programs]
             fitting += [
                 _Timed(program, _time_s(program, plan, wanted.size_bytes))
@@ -71,8 +71,6 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
                 if not found
             ]
             if any(each.time_s <= goal_s for each in fitting):
-                break
-            if fitting and problems[0]:
                 break
             if problems[0]:
                 first = problems[0][0]
@@ -111,10 +109,15 @@ def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
 
 
 def _programs(
-    plan: Plan, wanted: Wanted, lanes: int, timed: bool, ways: tuple[tuple[bool, bool], ...]
+    plan: Plan,
+    wanted: Wanted,
+    lanes: int,
+    in_turns: bool,
+    timed: bool = True,
+    ways: tuple[tuple[bool, bool], ...] = _COMPARED,
 ) -> Iterator[Program]:
     """Programs of a plan, made in several ways; equal ones once."""
-    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes)
+    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes, in_turns)
     known = []
     for fused, paired in ways:
         gpus = make_gpus(flow, fused, paired)
@@ -156,7 +159,7 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     order = sorted(fitting, key=lambda each: (max(each.time_s, best_s), each.num_steps))
     careful = (
         program
-        for program in _programs(plan, wanted, _LANES[0], False, (*_COMPARED, *_FALLBACK))
+        for program in _programs(plan, wanted, *_LANES[0], timed=False, ways=(*_COMPARED, *_FALLBACK))
         if not limit_problems(program, wanted.dialect)
     )
     why = ""
