@@ -11,6 +11,7 @@ from ._output import emit_json, note, progress, text
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
 
 if TYPE_CHECKING:
+    from collsyn.bench.gate import Assessment
     from collsyn.bench.result import BenchResult, Row
     from collsyn.bench.run import Benchmark
     from collsyn.bench.sources import Source
@@ -65,6 +66,7 @@ def average(value: str) -> str:
         "collsyn bench allgather.json -b 1K -e 64M -f 4 --against mpi",
         "collsyn bench --collective allreduce --method ring --topology full:4 -d bfloat16 -o max --output ring.json",
         "collsyn bench --collective allreduce --emulate dgx1 -b 64K -e 64M -f 4 --plot allreduce.svg",
+        "collsyn bench --suite host --baseline runs.jsonl --junit bench.xml",
     ),
 )
 @click.argument("files", type=FILE, nargs=-1, metavar="[FILE]...")
@@ -202,7 +204,7 @@ def command(
     if not speaks:
         return
     result = assessment.result
-    _write(result, output, as_json)
+    _write(assessment, output, as_json)
     if not as_json:
         gate.show(assessment)
     gate.write(assessment)
@@ -345,15 +347,16 @@ def _preamble(benchmarks: "list[Benchmark]", launches: int) -> list[str]:
     ]
 
 
-def _write(result: "BenchResult", output: str | None, as_json: bool) -> None:
+def _write(assessment: "Assessment", output: str | None, as_json: bool) -> None:
     import json
 
-    from collsyn.bench.document import document
+    from collsyn.bench.gate import assessed_document
     from collsyn.files import write_atomic
 
+    document = assessed_document(assessment)
     if output is not None:
-        write_atomic(output, json.dumps(document(result), indent=2) + "\n")
+        write_atomic(output, json.dumps(document, indent=2) + "\n")
         if not as_json:
             note(f"wrote {output}")
     if as_json:
-        emit_json(document(result))
+        emit_json(document)

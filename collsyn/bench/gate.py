@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from collsyn.bench.document import document
 from collsyn.bench.history import PastRun
 from collsyn.bench.junit import case_name
 from collsyn.bench.regression import QUANTILE, Verdict, judge
@@ -70,6 +72,26 @@ def assess(
             lines.append(told(verdicts[index]))
         complaints.append(tuple(lines))
     return Assessment(result, verdicts, complaints)
+
+
+def assessed_document(assessment: Assessment) -> dict[str, Any]:
+    """The JSON of the result, each row with its complaints and, against a baseline, with what was found there."""
+    whole = document(assessment.result)
+    for index, row in enumerate(whole["results"]):
+        row["complaints"] = list(assessment.complaints[index])
+        row["baseline"] = _verdict(assessment.verdicts[index]) if assessment.verdicts else None
+    return whole
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    numbers = {name: getattr(verdict, name) for name in ("ratio", "low", "high", "effect", "resolution")}
+    return {
+        "verdict": verdict.word.lower(),
+        "runs": verdict.runs,
+        **(numbers if verdict.runs else dict.fromkeys(numbers)),
+        "rule": verdict.rule.name,
+        "max_slowdown": verdict.rule.max_slowdown,
+    }
 
 
 def merged(first: Row, second: Row) -> Row:

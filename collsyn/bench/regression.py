@@ -21,7 +21,7 @@ QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
 UNKNOWN_DRIFT = 0.05
-# The weight of that assumption: it takes 50 launches whose yardsticks differ by 10% to outweigh it.
+# A row is taken to share all of its yardstick's changes until 50 launches with yardsticks 10% apart outweigh that.
 SHARED = 0.5
 # As many runs' worth of what rows stray in the middle count in what a single row does.
 POOLED = 2
@@ -170,7 +170,7 @@ def _deviations(levels: F64) -> F64:
 def _slope(samples: Sequence[Sample]) -> float:
     """How much of its yardstick's changes a row shares, 0 .. 1: least squares over the launches of earlier runs.
 
-    As long as the yardstick has hardly changed in these, a row is taken to share all of it.
+    As long as the yardstick has hardly changed in these, a row is taken to share all of it (ridge towards 1).
     """
     pairs = [(sample.blocks_s, sample.yardstick_s) for sample in samples if sample.yardstick_s is not None]
     if not pairs:

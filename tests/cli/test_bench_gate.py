@@ -110,9 +110,13 @@ def test_an_output_file_is_a_baseline_too(run_cli, tmp_path):
     assert document["config"]["launches"] == 2
     document["results"][0]["samples_us"] = [[1e9] * 4] * 2
     output.write_text(json.dumps(document))
+    assert document["results"][0]["baseline"] is None
     result = run_cli(*arguments, "-n", 4, "--launches", 2, "--baseline", output, "--max-slowdown", 0.5, "--json")
     assert result.code == 0, result.stderr
-    assert json.loads(result.stdout)["results"][0]["collective"] == "allgather"
+    (row,) = json.loads(result.stdout)["results"]
+    found = row["baseline"]
+    assert (found["verdict"], found["runs"], found["max_slowdown"], row["complaints"]) == ("faster", 1, 0.5, [])
+    assert found["low"] <= found["ratio"] <= found["high"] < 1
 
 
 def test_a_baseline_of_another_machine_is_noted(run_cli, suite, history, tmp_path):
