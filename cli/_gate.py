@@ -82,6 +82,7 @@ class Gate:
     junit: str | None
     plan: "Suite | None" = None
     runs: "list[PastRun]" = field(default_factory=list)
+    speaks: bool = True
 
     @property
     def compares(self) -> bool:
@@ -92,6 +93,7 @@ class Gate:
         """Read suite and baseline, and see that files can be written; raises InputError and UsageError."""
         from collsyn.files import require_writable
 
+        self.speaks = speaks
         if self.suite is not None:
             context = click.get_current_context()
             for name, shown in _OF_SUITES.items():
@@ -139,7 +141,8 @@ class Gate:
         from collsyn.bench.run import bench_all
 
         def again(rows: "Sequence[Row]") -> "BenchResult":
-            note(f"running {len(rows)} of {len(result.rows)} rows again, which look slower")
+            if self.speaks:
+                note(f"running {len(rows)} of {len(result.rows)} rows again, which look slower")
             return bench_all(those_of(benchmarks, rows), launches=launches)
 
         return assess(result, self.runs, self.rules, seed, again)
@@ -160,6 +163,21 @@ class Gate:
         machine = drift(assessment.result.rows, self.runs)
         if machine is not None:
             note(f"the machine itself: a plain exchange takes {machine:.2f} times as long as in the baseline")
+
+    def check_compared(self, assessment: "Assessment") -> None:
+        """Raise InputError where nothing could be compared; say how many earlier rows were not run."""
+        if not self.runs:
+            return
+        from collsyn.bench.history import Key
+        from collsyn.errors import InputError
+
+        left = set(self.runs[-1].samples) - {Key.of(row) for row in assessment.result.rows}
+        if left:
+            note(f"{self.baseline}: of the rows of the last run there, not run now: {len(left)}")
+        if not any(verdict.runs for verdict in assessment.verdicts):
+            raise InputError(
+                f"{self.baseline}: has none of the rows that were run; expected runs of the same benchmarks"
+            )
 
     def write(self, assessment: "Assessment") -> None:
         """Write the files that were asked for."""

@@ -215,6 +215,7 @@ def command(
 
         draw_bandwidth(plot, bench_title(result), bench_charts(result.rows))
         note(f"wrote {plot}")
+    gate.check_compared(assessment)
     assessment.raise_if_regressed(gate.baseline or gate.suite or "")
 
 

@@ -127,6 +127,16 @@ def test_a_baseline_of_another_machine_is_noted(run_cli, suite, history, tmp_pat
     assert "1 of 3 runs were on another kind of machine" in result.stderr
 
 
+def test_a_baseline_of_something_else_is_refused(run_cli, suite, history):
+    suite.write_text(SUITE.replace("[4K, 16K]", "[4K]"))
+    result = run_cli("bench", "--suite", suite, "--baseline", history, "--max-slowdown", 10)
+    assert "of the rows of the last run there, not run now: 1" in result.stderr
+    suite.write_text(SUITE.replace("4K", "8K").replace("16K", "32K"))
+    result = run_cli("bench", "--suite", suite, "--baseline", history)
+    assert result.code == 2
+    assert "has none of the rows that were run" in result.stderr.splitlines()[-1]
+
+
 def test_two_files_of_a_collective_are_two_measurements(run_cli, tmp_path):
     for method in ("direct", "ring"):
         arguments = ("--collective", "allgather", "--topology", "full:2", "--method", method, "--size", "4K")
