@@ -14,17 +14,18 @@ _TITLE = {
     ROCM: re.compile(r"(weight|hops|link type|link accessibility|access) between two gpus", re.IGNORECASE),
     AMD: re.compile(r"^\W*(access|weight|hops|link type|numa bw) table", re.IGNORECASE),
 }
+_SELF = ("0", "SELF", "N/A", "X")
 _NAME = {ROCM: r"GPU\d+", AMD: rf"{_BDF}|GPU\d+"}
 
 
 def rocm_matches(paste: Paste) -> bool:
     """Whether there is a table of rocm-smi."""
-    return any(_TITLE[ROCM].search(line) for line in paste.lines)
+    return any(map(_TITLE[ROCM].search, paste.squeezed))
 
 
 def amd_matches(paste: Paste) -> bool:
     """Whether there is a table of amd-smi."""
-    return any(_TITLE[AMD].search(line) for line in paste.lines)
+    return any(map(_TITLE[AMD].search, paste.squeezed))
 
 
 def read_rocm(paste: Paste) -> Described:
@@ -54,6 +55,10 @@ def _read(paste: Paste, kind: str) -> Described:
     if types is None:
         paste.fail(f"lacks the table of link types ({kind}), perhaps cut off; {advice}")
     gpus = _gpus(paste, [*tables.values()], types, kind, advice)
+    for (left, right), word in types.cells.items():
+        if (word in _SELF) != (left == right) or (left != right and word not in ("XGMI", "PCIE")):
+            expected = "0 or SELF" if left == right else "XGMI or PCIE"
+            paste.fail(f"row {left}, column {right} is {word!r}; expected {expected}, {advice}", types.line)
     for grid in tables.values():
         if grid.lost:
             warnings.append(
@@ -79,8 +84,9 @@ def _read(paste: Paste, kind: str) -> Described:
         warnings.append(f"{relayed} pairs reach each other over more than one hop and have no link of their own")
     places, at = _sockets(paste, gpus, types)
     same = set(rates.values()) if len(rates) == len(lanes) else set()
-    if len(rates) != len(lanes) or len(same) > 1:
-        same = set()
+    if "numa bw" in tables and len(rates) != len(lanes):
+        warnings.append(f"the table of bandwidths tells only {len(rates)} of {len(lanes)} links and is not used")
+    own = {pair: rates[pair] for pair in lanes} if len(same) > 1 else {}
     most = max((sum(gpu in pair for pair in lanes) for gpu in range(len(gpus))), default=0)
     generation, why = _generation(most, paste.text) if lanes else (None, "")
     if lanes:
@@ -89,11 +95,12 @@ def _read(paste: Paste, kind: str) -> Described:
         kind=kind,
         gpus=tuple(Gpu(name, at[number]) for number, name in enumerate(gpus)),
         places=places,
-        lanes=lanes,
+        lanes={} if own else lanes,
+        directed_gb_s={way: rate for (a, b), rate in own.items() for way in ((a, b), (b, a))},
         family="xgmi" if lanes else "",
         generation=generation,
         why=why,
-        lane_gb_s=same.pop() if same else None,
+        lane_gb_s=same.pop() if len(same) == 1 else None,
         warnings=tuple(warnings),
         told=frozenset({"links", "pcie"}),
     )

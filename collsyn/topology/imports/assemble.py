@@ -10,7 +10,7 @@ from collsyn.errors import InputError
 from collsyn.model.profile import Profile
 from collsyn.model.topology import Cut, Topology
 from collsyn.topology.imports import links
-from collsyn.topology.imports.described import Described
+from collsyn.topology.imports.described import Described, names
 from collsyn.topology.imports.wires import Edge, End, Graph, box_graph
 from collsyn.topology.symmetry import extended_to_switches, is_symmetry
 from collsyn.units import gb_s_to_beta, us_to_s
@@ -46,6 +46,7 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
     if unknown is not None:
         raise InputError(f"bandwidth {unknown!r} is not known; expected one of {', '.join(KEYS)}")
     warnings = list(described.warnings)
+    warnings += _uneven(described)
     table = _Table(described, options.gb_s)
     graph = box_graph(described, options.boxes > 1, warnings)
     if options.boxes > 1:
@@ -67,6 +68,19 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
     return replace(
         built, symmetries=(*built.symmetries, *_symmetries(built, described.num_gpus)), provenance=provenance
     )
+
+
+def _uneven(described: Described) -> list[str]:
+    """A warning where GPUs on one switch have different numbers of lanes: some are down, or lines are lost."""
+    found = []
+    for hub in described.hubs:
+        most = max(hub.values())
+        fewer = [f"GPU {gpu} {count}" for gpu, count in sorted(hub.items()) if count < most]
+        if fewer:
+            found.append(
+                f"GPUs have up to {most} lanes to their switch, but {names(fewer)}: links down, or lines lost?"
+            )
+    return found
 
 
 def nearest_gpus(described: Described) -> list[tuple[int, ...]]:
@@ -278,7 +292,7 @@ def combined(first: Described, others: Sequence[tuple[str, Described]]) -> Descr
             told=found.told | other.told,
         )
         warnings += other.warnings
-    hidden = ("in a virtual machine NVLink may be hidden", "NVLink is not in the file")
+    hidden = ("in a virtual machine NVLink may be hidden", "by their PCI class only")
     if found.lanes or found.hubs:
         warnings = [warning for warning in warnings if not any(words in warning for words in hidden)]
     return replace(found, warnings=tuple(dict.fromkeys(warnings)))

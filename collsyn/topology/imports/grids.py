@@ -26,16 +26,14 @@ class Grid:
         return [self.cells[key] for key in ((a, b), (b, a)) if key in self.cells]
 
 
-def grids(
-    paste: Paste, title_of: Callable[[str], str | None], name: str, corner: str = "", merged: str = ""
-) -> Iterator[Grid]:
-    """All tables of a paste. `title_of` tells titles, `name` is the pattern of names, `corner` what precedes them.
+def grids(paste: Paste, title_of: Callable[[str], str | None], name: str, corner: str = "") -> Iterator[Grid]:
+    """All tables of a paste, also several with one title.
 
-    `merged` is a pattern of words of a cell that a row may hold in addition and that are dropped. A second table with
-    the same title is yielded too. A table without names after its title is skipped.
+    `title_of` tells titles in lines with single spaces, `name` is the pattern of names, `corner` of what precedes the
+    names of columns. A table without names after its title is skipped.
     """
     lines = paste.lines
-    for number, line in enumerate(lines):
+    for number, line in enumerate(paste.squeezed):
         title = title_of(line)
         if title is None:
             continue
@@ -43,7 +41,7 @@ def grids(
         if found is None:
             continue
         start, columns = found
-        yield _table(paste, title, number, start, columns, name, merged)
+        yield _table(paste, title, number, start, columns, name)
 
 
 def _header(lines: Sequence[str], start: int, name: str, corner: str) -> tuple[int, tuple[str, ...]] | None:
@@ -57,7 +55,7 @@ def _header(lines: Sequence[str], start: int, name: str, corner: str) -> tuple[i
     return None
 
 
-def _table(paste: Paste, title: str, line: int, start: int, columns: tuple[str, ...], name: str, merged: str) -> Grid:
+def _table(paste: Paste, title: str, line: int, start: int, columns: tuple[str, ...], name: str) -> Grid:
     cells: dict[tuple[str, str], str] = {}
     rows: set[str] = set()
     labels: list[str] = []
@@ -69,11 +67,12 @@ def _table(paste: Paste, title: str, line: int, start: int, columns: tuple[str, 
             continue
         if not re.fullmatch(name, words[0]) or len(words) < 2 or words[0] in rows:
             break
-        label, entries = words[0], [word for word in words[1:] if not (merged and re.fullmatch(merged, word))]
+        label, entries = words[0], words[1:]
         rows.add(label)
         labels.append(label)
-        half = paste.cut and number == len(paste.lines) - 1 and not re.match(r"[)\]}]", entries[-1][-1:])
-        if len(entries) == len(columns) and not (half and len(columns) > 1 and len(rows) < len(columns)):
+        # The last word of a cut text may be half of one; in the last row it is the diagonal, which nobody needs.
+        half = paste.cut and number == len(paste.lines) - 1 and len(rows) < len(columns)
+        if len(entries) == len(columns) and not half:
             cells |= {(label, column): entry for column, entry in zip(columns, entries, strict=True)}
     if len(set(columns)) < len(columns):
         paste.fail(f"{title} has a column twice; {names(columns)}", start)

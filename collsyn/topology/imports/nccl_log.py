@@ -108,8 +108,14 @@ def _s(us: float | None) -> float | None:
 
 def _header(line: str) -> list[str] | None:
     """The names of columns if a line is a header."""
-    words = _TAG.sub("", line).replace("#wrong", "wrong").lstrip("# ").split()
-    return words if words[:1] == ["size"] and {"time", "algbw", "busbw"} <= set(words) else None
+    words = _TAG.sub("", line).replace("#wrong", "wrong").replace("#", " ").split()
+    return words if words[:1] == ["size"] and {"time", "algbw", "busbw"} <= set(words[: _half(words)]) else None
+
+
+def _half(columns: Sequence[str]) -> int:
+    """Where the columns of the second way of calling (in place) begin."""
+    halves = [index for index, name in enumerate(columns) if name == "time"]
+    return halves[1] if len(halves) > 1 else len(columns)
 
 
 def _tables(paste: Paste, warnings: list[str]) -> Iterator[_Table]:
@@ -146,8 +152,7 @@ def _tables(paste: Paste, warnings: list[str]) -> Iterator[_Table]:
 
 def _row(words: Sequence[str], columns: Sequence[str], line: int, cut: bool) -> _Row | str:
     """The row, or why it is none: short, wrong or odd."""
-    halves = [index for index, name in enumerate(columns) if name == "time"]
-    second = halves[1] if len(halves) > 1 else len(columns)
+    second = _half(columns)
     # The last word of a file without an end may be half of one.
     usable = len(words) - cut
     if usable < second:

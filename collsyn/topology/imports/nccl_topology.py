@@ -191,7 +191,8 @@ def _gpus(
             return [entry for _, entry in sorted(zip(known, gpus, strict=True), key=lambda pair: pair[0])]
     if not named:
         warnings.append(
-            "names GPUs by their PCI class only: ranks are in the order of bus ids, and NVLink is not in the file"
+            f"names {len(gpus)} GPUs, by their PCI class only: ranks are in the order of bus ids, NVLink is not in the "
+            "file, and the file may be a part of the machine"
         )
     return sorted(gpus, key=lambda entry: entry[0].attributes.get("busid", "").lower())
 

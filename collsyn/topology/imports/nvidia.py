@@ -29,6 +29,8 @@ def read(paste: Paste) -> Described:
     """The box of the first matrix of links; raises InputError that names line and what is missing."""
     found = blocks(paste)
     links = [block for block in found if not block.is_status and any(label.startswith("GPU") for label in block.rows)]
+    if not found:
+        paste.fail(f"has no row of a matrix; {ADVICE}")
     if not links:
         line = found[0].line if found and found[0].line is not None else None
         paste.fail(f"is a matrix of peer access (nvidia-smi topo -p2p), which names no links; {ADVICE}", line)
@@ -101,6 +103,8 @@ class _Matrix:
                 )
             spots[at] = name
             known.add(name)
+        if header and not block.titles:
+            self.warnings.append("the header has no CPU Affinity, so the table may be cut at the right")
         if not header:
             self.warnings.append("the header is missing; columns are told by the X of each row")
         return [spots[at] for at in range(width)]
@@ -213,7 +217,7 @@ class _Matrix:
             through = self._through_switch(a, b, found)
             if through is None:
                 rows = self.block.rows
-                where = next((rows[self.gpus[g]].line for g in (a, b) if self.gpus[g] in rows), None)
+                where = next((rows[self.gpus[g]].line for g in (a, b) if self.gpus[g] in rows), self.block.line)
                 self.paste.fail(
                     f"cells are missing: nothing says how {self.gpus[a]} and {self.gpus[b]} are joined; {ADVICE}", where
                 )

@@ -45,7 +45,7 @@ class _Table:
 
 def matches(paste: Paste) -> bool:
     """Whether there is output of the benchmarks."""
-    return _TITLE.search(paste.text) is not None
+    return any(map(_TITLE.search, paste.squeezed))
 
 
 def read(paste: Paste, num_ranks: int | None = None) -> Profile | Baseline:
@@ -71,7 +71,7 @@ def read(paste: Paste, num_ranks: int | None = None) -> Profile | Baseline:
 def _tables(paste: Paste) -> list[_Table]:
     found: list[_Table] = []
     command = ""
-    for number, line in enumerate(paste.lines):
+    for number, line in enumerate(paste.squeezed):
         title = _TITLE.search(line)
         if title:
             found.append(_Table(number, title[1].strip().lower(), command))

@@ -23,12 +23,12 @@ _NVB_TITLE = re.compile(r"memcpy \w+ (GPU\(row\) (<-|->|<->) GPU\(column\)) band
 
 def p2p_matches(paste: Paste) -> bool:
     """Whether there is output of p2pBandwidthLatencyTest."""
-    return re.search(r"P2P=\w+ (Bandwidth|Latency)|p2pBandwidthLatencyTest", paste.text) is not None
+    return any(re.search(r"P2P=\w+ (Bandwidth|Latency)|p2pBandwidthLatencyTest", line) for line in paste.squeezed)
 
 
 def nvbandwidth_matches(paste: Paste) -> bool:
     """Whether there is output of nvbandwidth."""
-    return re.search(r"memcpy (CE|SM) \w+\(row\)|nvbandwidth", paste.text) is not None
+    return any(re.search(r"memcpy (CE|SM) \w+\(row\)|nvbandwidth", line) for line in paste.squeezed)
 
 
 def read_p2p(paste: Paste, pairs: str | None = None) -> Profile:

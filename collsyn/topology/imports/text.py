@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 from collsyn.errors import InputError
@@ -33,10 +34,15 @@ class Paste:
     lines: tuple[str, ...]
     cut: bool
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All lines."""
         return "\n".join(self.lines)
+
+    @cached_property
+    def squeezed(self) -> tuple[str, ...]:
+        """The lines with single spaces, in which titles are looked for."""
+        return tuple(" ".join(line.split()) for line in self.lines)
 
     def fail(self, what: str, line: int | None = None) -> NoReturn:
         """Raise InputError about the text, or about a line of it (0 is the first)."""
