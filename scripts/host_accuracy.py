@@ -52,7 +52,7 @@ def main() -> None:
         problems = [Problem(kind, machine, args.sizes[0]) for kind in args.collectives]
         benchmarks = [Benchmark(on_the_spot(problem, args.method), options) for problem in problems]
         print(
-            f"ranks {'collective':>13}  size {'method':>10} {'simulated us':>13} {'measured us':>12} ratio", flush=True
+            f"ranks {'collective':>13}  size {'method':>10} {'simulated us':>13} {'measured us':>12} ratio  /exchange"
         )
         bench_all(benchmarks, partial(show, machine, ratios), launches=args.launches)
     near = sum(abs(np.log(ratio)) <= np.log(1 + WITHIN) for ratio in ratios)
