@@ -43,6 +43,11 @@ def test_a_schedule_serves_its_root_and_no_counts():
     assert AlgorithmSet.of([("allgather", 0, inf, grouped)]).choices("allgather", 4, None, 10) == [LAST_RESORT]
 
 
+def test_an_inner_method_may_be_named():
+    chosen = AlgorithmSet.of([("allreduce", 0, inf, "hierarchical:ring")])
+    assert chosen.choices("allreduce", 4, None, 1)[0] == "hierarchical:ring"
+
+
 def test_a_folder_is_divided_between_its_sizes(tmp_path):
     for size in (1 << 10, 1 << 14, 1 << 20):
         collsyn.write_schedule(schedule("allgather", 4, size), tmp_path / f"{size}.json")
