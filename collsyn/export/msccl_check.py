@@ -54,9 +54,7 @@ class MscclFile:
 
     def plan(self, size_bytes: int | None = None) -> FifoPlan:
         """The program as a plan, cut into the pieces that it travels in at a size (whole messages without one)."""
-        if size_bytes is None:
-            return sound_plan(self.program)
-        return sound_plan(self.program, self.program.longest_piece(size_bytes), iterations_at(self.program, size_bytes))
+        return sound_plan(self.program, size_bytes)
 
 
 def read_msccl(raw: bytes, path: str) -> MscclFile:
@@ -128,17 +126,21 @@ def _deadlock_detail(program: Program) -> str:
     return f"none, pieces being {shortest} chunks or more"
 
 
-def sound_plan(program: Program, longest: int = MAX_COUNT, iterations: int = 1) -> FifoPlan:
-    """The plan of a program, out of place where it permits that; raises VerificationError if channels or dependencies
-    are wrong, InputError if it is too large."""
+def sound_plan(program: Program, size_bytes: int | None = None) -> FifoPlan:
+    """The plan of a program, out of place where it permits that, in pieces as at a size (whole messages without one).
+
+    Raises VerificationError if form, channels or dependencies are wrong, InputError if it is too large.
+    """
     for name, problems in _SOUND:
         first = next(problems(program), None)
         if first is not None:
             raise VerificationError(f"msccl-xml is wrong ({name}): {first}")
     _check_size(program)
-    in_place = not program.out_of_place
     root = _root(program) if program.collective in ROOTED else 0
-    return fifo_plan(program, in_place, root, longest, iterations)
+    if size_bytes is None:
+        return fifo_plan(program, not program.out_of_place, root, MAX_COUNT)
+    pieces = program.longest_piece(size_bytes), iterations_at(program, size_bytes)
+    return fifo_plan(program, not program.out_of_place, root, *pieces)
 
 
 def _covered(program: Program, name: str) -> str:

@@ -53,6 +53,9 @@ def form_problems(program: Program) -> Iterator[Problem]:
                     yield Problem(where(g, b, line=step.line), what, f"s {s}", f"s {step.number}")
                 if step.op not in OPS:
                     yield Problem(where(g, b, s, step.line), "type", " or ".join(sorted(OPS)), step.op)
+                for side, buffer in (("src", step.src_buffer), ("dst", step.dst_buffer)):
+                    if buffer not in BUFFERS:
+                        yield Problem(where(g, b, s, step.line), f"{side}buf", "i, o or s", buffer)
 
 
 def peer_problems(program: Program) -> Iterator[Problem]:
@@ -90,9 +93,6 @@ def bound_problems(program: Program) -> Iterator[Problem]:
             (WRITES, "dst", step.dst_buffer, step.dst_offset),
         ):
             if step.op not in ops:
-                continue
-            if buffer not in BUFFERS:
-                yield Problem(here, f"{side}buf", "i, o or s", buffer)
                 continue
             extent = program.gpus[g].extent(buffer)
             if offset < 0 or offset + step.count > extent:

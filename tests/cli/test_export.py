@@ -30,6 +30,17 @@ def test_a_file_that_verify_and_simulate_take(folder, run_cli):
     assert "names no topology; give one with --topology" in alone.stderr
 
 
+def test_a_file_that_is_wrong_is_named_by_gpu_thread_block_and_step(folder, run_cli):
+    run_cli("export", "good.json", "--format", "msccl-xml", "-o", "a.xml")
+    text = (folder / "a.xml").read_text()
+    (folder / "b.xml").write_text(text.replace('type="s"', 'type="cpy"', 1))
+    for command in (["verify", "b.xml"], ["simulate", "b.xml", "--topology", "ring:5"]):
+        result = run_cli(*command)
+        assert result.code == 5
+        assert result.stderr.startswith("collsyn: error: b.xml: msccl-xml is wrong (channels): gpu ")
+        assert result.stderr.count("\n") == 1
+
+
 def test_facts_as_json_and_the_default_folder(folder, run_cli):
     document = json.loads(run_cli("export", "good.json", "--format", "msccl-xml", "--dialect", "rccl", "--json").stdout)
     assert (folder / document["file"]).is_file()

@@ -60,7 +60,7 @@ def test_the_base_of_the_faults_below_is_right():
         (two(gather(0), gather(1)).replace('cnt="1"', 'cnt="0"', 1), "bounds", "moves nothing"),
         (two(gather(0), gather(1)).replace('srcoff="0"', 'srcoff="-1"', 1), "bounds", "src leaves the input"),
         (two(gather(0, step("rrc", "o:1", "o:2")), gather(1)), "bounds", "dst leaves the output"),
-        (two(gather(0, step("re", "x:0", "o:1")), gather(1)), "bounds", "srcbuf"),
+        (two(gather(0, step("re", "x:0", "o:1")), gather(1)), "form", "srcbuf"),
         (two([*gather(0), (1, -1, 0, [step("s", "i:0")])], gather(1)), "channels", "several thread blocks send"),
         (two(gather(0, step("s", "i:0")), gather(1)), "channels", "is never received"),
         (two(gather(0, step("r", "o:0", "o:1")), gather(1)), "channels", "waits for ever"),

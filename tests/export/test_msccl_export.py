@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collsyn import lower, synthesize
+from collsyn import load_topology, lower, synthesize
 from collsyn.check.execute import execute
-from collsyn.check.reference import make_inputs
+from collsyn.check.reference import make_inputs, reference
 from collsyn.check.simulate_plan import simulate_plan
+from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError
 from collsyn.export.msccl import DIALECTS
 from collsyn.export.msccl_check import MscclFile, read_msccl
@@ -25,13 +26,15 @@ from collsyn.export.msccl_write import program_text
 from collsyn.export.table import FORMATS, Options, exporter
 from collsyn.model.arrays import Rows
 from collsyn.model.bind import bind
+from collsyn.model.collective import make_collective
 from collsyn.model.plan import Buffer, Op, Plan
 from collsyn.synth.problem import Options as Effort
 from collsyn.synth.table import method
 from tests.support.hand_plans import swap_plan
+from tests.support.msccl_files import BY_HAND, algo, step
 from tests.support.msccl_runner import harm
 from tests.support.problems import random_problems
-from tests.support.schedules import KINDS, by_hand
+from tests.support.schedules import KINDS, SIZE, by_hand, from_rows
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -235,3 +238,52 @@ def test_scratch_is_packed():
     assert np.all(
         [gpu.scratch_chunks <= 2 for gpu in read_program(exported(by_hand("ring allgather")).content, "f").gpus]
     )
+
+
+def test_shares_of_unequal_length_keep_their_rate():
+    """Parts of 2, 1 and 3 sixths of every shard, each a message: steps of as many chunks, as fast as the schedule."""
+    topology = load_topology("full:2")
+    collective = make_collective("allgather", 2, 6)
+    rate = float(topology.bandwidth[0])
+    part_s = SIZE / 12 / rate
+    rows = []
+    for rank in range(2):
+        link = next(i for i in range(2) if topology.src[i] == rank)
+        sent = 0
+        for number, parts in enumerate(((0, 1), (5,), (2, 3, 4))):
+            for part in parts:
+                at = {"chunk": rank * 6 + part, "src": rank, "dst": 1 - rank, "route": link, "rate": rate}
+                rows.append({**at, "start_s": sent * part_s, "batch": rank * 3 + number})
+            sent += len(parts)
+    schedule = from_rows(collective, topology, rows, routes=[[0], [1]])
+    assert verify_schedule(schedule).ok
+    for dialect in DIALECTS:
+        file = exported(schedule, dialect=dialect)
+        read = read_msccl(file.content, "f")
+        assert {step.count for *_, step in read.program.steps() if step.op == "s"} == {1, 2, 3}
+        assert schedule.finish_s >= 0.97 * file.facts["simulated_us"] * 1e-6
+        assert harm(file.content.decode()) is None
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 10, 1 << 22, 1 << 26, 1 << 40])
+def test_slices_and_pieces_of_every_size_come_to_the_same_result(size_bytes):
+    for text in BY_HAND.values():
+        file = read_msccl(text.encode(), "f")
+        plan = file.plan(size_bytes)
+        elements = 12 * plan.total_units
+        inputs = make_inputs(plan.collective, "int64", "sum", elements, seed=5)
+        want = [array.tobytes() for array in reference(plan.collective, "int64", "sum", inputs, elements)]
+        assert all(outputs(plan, elements, seed=seed) == want for seed in (None, 0, 1))
+
+
+def test_long_chunks_are_worked_off_in_slices_that_overlap():
+    """A chain of three GPUs: at sizes of many slices, all links are busy most of the time."""
+    steps = [[step("s", "i:0"), step("cpy", "i:0", "o:0")], [step("rcs", "o:0", "o:0")], [step("r", "o:0", "o:0")]]
+    gpus = [((1, 1, 0), [(g + 1 if g < 2 else -1, g - 1, 0, body)]) for g, body in enumerate(steps)]
+    file = read_msccl(algo("broadcast", gpus, 1).encode(), "f")
+    assert file.verify().ok
+    topology = load_topology("ring:3@alpha_us=0")
+    small_s, large_s = (simulate_plan(file.plan(size), topology, size).finish_s for size in (1 << 20, 1 << 24))
+    once_s = float(topology.beta_s_per_byte[0])
+    assert small_s == pytest.approx(2 * (1 << 20) * once_s)
+    assert large_s == pytest.approx((1 + 1 / 8) * (1 << 24) * once_s)

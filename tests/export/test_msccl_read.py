@@ -1,11 +1,14 @@
 """Reading MSCCL XML: what is kept, and one line for everything that cannot be understood."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collsyn.check.recognise import read_any, read_content
 from collsyn.check.verify import verify_file
-from collsyn.errors import InputError, VerificationError
+from collsyn.errors import CollsynError, InputError, VerificationError
 from collsyn.export.msccl import DIALECTS
+from collsyn.export.msccl_check import read_msccl
 from collsyn.export.msccl_limits import readers
 from collsyn.export.msccl_read import read_program
 from collsyn.export.msccl_write import program_text
@@ -97,3 +100,21 @@ def test_tables_of_steps_end(steps, who):
     gpus = [((1, 2, 0), [(1 - g, 1 - g, 0, [step("s", "i:0"), step("r", "o:0", f"o:{1 - g}"), *body])]) for g in (0, 1)]
     found = readers(read_program(algo("allgather", gpus, 2).encode(), "f"))
     assert {name for name, problems in found.items() if problems} == who
+
+
+@given(data=st.data())
+def test_any_bytes_end_in_a_verdict_or_in_one_line(data):
+    """Good files with some bytes replaced, removed or added, and numbers that are too large."""
+    content = bytearray(data.draw(st.sampled_from(list(BY_HAND.values()))).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        length = data.draw(st.sampled_from((0, 1, 1, 40)))
+        content[at : at + length] = data.draw(
+            st.sampled_from((b"", b"x", b"9", b"-", b'"', b"<", b"99999999999", b"\xff"))
+        )
+    try:
+        file = read_msccl(bytes(content), "f")
+        file.verify()
+        file.plan(1 << 20)
+    except CollsynError as error:
+        assert "\n" not in str(error)
