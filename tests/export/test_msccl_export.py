@@ -245,7 +245,8 @@ def test_shares_of_unequal_length_keep_their_rate():
     topology = load_topology("full:2")
     collective = make_collective("allgather", 2, 6)
     rate = float(topology.bandwidth[0])
-    part_s = SIZE / 12 / rate
+    size_bytes = 64 * SIZE
+    part_s = size_bytes / 12 / rate
     rows = []
     for rank in range(2):
         link = next(i for i in range(2) if topology.src[i] == rank)
@@ -255,7 +256,7 @@ def test_shares_of_unequal_length_keep_their_rate():
                 at = {"chunk": rank * 6 + part, "src": rank, "dst": 1 - rank, "route": link, "rate": rate}
                 rows.append({**at, "start_s": sent * part_s, "batch": rank * 3 + number})
             sent += len(parts)
-    schedule = from_rows(collective, topology, rows, routes=[[0], [1]])
+    schedule = from_rows(collective, topology, rows, size_bytes, [[0], [1]])
     assert verify_schedule(schedule).ok
     for dialect in DIALECTS:
         file = exported(schedule, dialect=dialect)
