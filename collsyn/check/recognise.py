@@ -94,6 +94,12 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format("plan", "a plan", lambda c: c.schema == plan_file.SCHEMA, _from_fields(plan_file.plan_from_fields)),
     Format("msccl-xml", "MSCCL XML", lambda c: c.element == "algo", _named("collsyn.export.msccl_check:read_msccl")),
+    Format(
+        "mscclpp-json",
+        "MSCCL++ JSON",
+        lambda c: c.fields is not None and not c.schema and isinstance(c.fields.peek("gpus"), list),
+        _named("collsyn.export.mscclpp_check:read_mscclpp"),
+    ),
 )
 
 
