@@ -43,7 +43,7 @@ class Swing(Baseline):
     """Reduce-scatter, allgather and both as allreduce, with each link of a rank carrying its own part of the data.
 
     With a power of two of N ranks log2 N rounds; partners at distance 1, 1, 3, 5, ... along a dimension, the dimensions
-    in turn, half of the parts mirrored (De Sensi et al., NSDI 2024, sections 3 and 4). There is no way through a rank
+    in turn, half of the parts mirrored (De Sensi et al., NSDI 2024). There is no way through a rank
     in our model: what goes further than a neighbour is stored and sent on, and those on the way keep it.
     """
 
@@ -67,7 +67,7 @@ class Swing(Baseline):
 class SwingLatency(Baseline):
     """Allreduce of small buffers: partners exchange their partial sums of all of it and add them.
 
-    log2 N rounds, partners as in Swing (De Sensi et al., NSDI 2024, section 3.1.2). A partial sum has a slot of its
+    log2 N rounds, partners as in Swing, whose latency-optimal form this is (De Sensi et al., NSDI 2024). A partial sum has a slot of its
     own, on ranks that only pass it on as well.
     """
 

@@ -74,6 +74,27 @@ def test_swing_beats_both_rings_on_a_torus() -> None:
             assert swing < 0.6 * solve(ring, "allreduce", "torus:4x4", size_bytes).finish_s
 
 
+@pytest.mark.parametrize("preset", ["ring:6", "ring:10", "ring:18", "torus:6x4", "torus:2x6", "torus:4x2x2"])
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_other_even_sizes_are_served(preset: str, chunks: int) -> None:
+    for kind in ("allgather", "reducescatter", "allreduce"):
+        solve("swing", kind, preset, chunks_per_rank=chunks)
+    for kind in ("broadcast", "reduce", "scatter", "gather", "allreduce"):
+        solve("bine", kind, preset, chunks_per_rank=chunks)
+
+
+def test_rows_of_a_torus_as_groups() -> None:
+    topology = load_topology("torus:8x4")
+    rows = tuple(tuple(range(8 * row, 8 * row + 8)) for row in range(4))
+    for name, kind in (("swing", "allgather"), ("swing-latency", "allreduce"), ("bine", "broadcast")):
+        grouped = Problem(kind, topology, SIZE, root=3 if kind == "broadcast" else None, groups=rows)
+        schedule = method(name).synthesize(grouped, Options())
+        verify_schedule(schedule).raise_if_bad()
+        alone = solve(name, kind, "ring:8", SIZE, **({"root": 3} if kind == "broadcast" else {}))
+        # Rows have links of their own.
+        assert schedule.finish_s == pytest.approx(alone.finish_s, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "preset", "reason"),
     [
