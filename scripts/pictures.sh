@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Draws the pictures of the pages. Those of the model are the same bytes on any machine with the same matplotlib; with
-# `measured` as the second argument, benchmarks are taken anew, too (minutes; nothing else should run meanwhile).
-# Needs the extras mpi and plot. Arguments: a folder for the pictures, `model` or `measured`.
+# `measured` as the second argument, the benchmark is taken anew, too (minutes; nothing else should run meanwhile).
+# Needs the extra plot. Arguments: a folder for the pictures, `model` or `measured`.
 set -euo pipefail
 out=${1:-docs/pictures}
 what=${2:-model}
@@ -22,10 +22,4 @@ if [ "$what" = measured ]; then
         synthesize 16M allreduce dgx1 "$method" "$method"
     done
     collsyn bench "$work"/{greedy,two-way-ring}.json --emulate dgx1 -b 64K -e 16M -f 4 -n 1 --plot "$out/bench-dgx1.svg"
-    collsyn profile --ranks 4 -o "$work/profile.yaml"
-    for collective in allgather allreduce; do
-        synthesize 4M "$collective" "$work/profile.yaml" auto "$collective"
-    done
-    collsyn bench "$work"/all{gather,reduce}.json -b 64K -e 16M -f 4 -n 200 -w 5 --against mpi \
-        --plot "$out/bench-host.svg"
 fi

@@ -104,10 +104,12 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, simulated: Any) -> None
         axes.plot(curve.size_bytes, curve.gb_s, color=colour, linewidth=1.0)
         axes.fill_between(curve.size_bytes, curve.gb_s, axes.get_ylim()[1], color=_RULED_OUT, linewidth=0, zorder=0)
     elif curve.kind == SIMULATED:
-        axes.plot(curve.size_bytes, curve.gb_s, color=colour, linewidth=1.1, linestyle=simulated)
+        axes.plot(curve.size_bytes, curve.gb_s, color=colour, linewidth=1.2, linestyle=simulated, zorder=3)
     else:
-        axes.plot(curve.size_bytes, curve.gb_s, color=colour, marker="o", markersize=3.2, linewidth=1.4)
-        axes.vlines(curve.size_bytes, curve.low, curve.high, color=colour, linewidth=0.9, alpha=0.6)
+        # Pale, so that the dashes of the model show where the two agree.
+        axes.plot(curve.size_bytes, curve.gb_s, color=colour, linewidth=2.2, alpha=0.4)
+        axes.plot(curve.size_bytes, curve.gb_s, color=colour, marker="o", markersize=3.6, linestyle="none", zorder=4)
+        axes.vlines(curve.size_bytes, curve.low, curve.high, color=colour, linewidth=0.9, alpha=0.7)
     for point, method in enumerate(curve.methods):
         if point == 0 or method != curve.methods[point - 1]:
             axes.annotate(
