@@ -51,9 +51,7 @@ def main() -> None:
         )
         problems = [Problem(kind, machine, args.sizes[0]) for kind in args.collectives]
         benchmarks = [Benchmark(on_the_spot(problem, args.method), options) for problem in problems]
-        print(
-            f"ranks {'collective':>13}  size {'method':>10} {'simulated us':>13} {'measured us':>12} ratio  /exchange"
-        )
+        print(f"ranks {'collective':>13}  size {'method':>10} {'simulated us':>13} {'measured us':>12} ratio /exch.")
         bench_all(benchmarks, partial(show, machine, ratios), launches=args.launches)
     near = sum(abs(np.log(ratio)) <= np.log(1 + WITHIN) for ratio in ratios)
     print(f"within {WITHIN:.0%}: {near} of {len(ratios)}; median ratio {np.median(ratios):.2f}")
