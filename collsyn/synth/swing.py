@@ -43,8 +43,8 @@ class Swing(Baseline):
     """Reduce-scatter, allgather and both as allreduce, with each link of a rank carrying its own part of the data.
 
     With a power of two of N ranks log2 N rounds; partners at distance 1, 1, 3, 5, ... along a dimension, the dimensions
-    in turn, half of the parts mirrored (De Sensi et al., NSDI 2024). There is no way through a rank
-    in our model: what goes further than a neighbour is stored and sent on, and those on the way keep it.
+    in turn, half of the parts mirrored (De Sensi et al., NSDI 2024). There is no way through a rank in our model: what
+    goes further than a neighbour is stored and sent on, and those on the way keep it.
     """
 
     name = "swing"
@@ -67,8 +67,8 @@ class Swing(Baseline):
 class SwingLatency(Baseline):
     """Allreduce of small buffers: partners exchange their partial sums of all of it and add them.
 
-    log2 N rounds, partners as in Swing, whose latency-optimal form this is (De Sensi et al., NSDI 2024). A partial sum has a slot of its
-    own, on ranks that only pass it on as well.
+    log2 N rounds, partners as in Swing, whose latency-optimal form this is (De Sensi et al., NSDI 2024). A partial sum
+    has a slot of its own, on ranks that only pass it on as well.
     """
 
     name = "swing-latency"

@@ -81,6 +81,32 @@ def test_everyone_is_reached_and_by_powers_of_two_once(n: int, mirrored: bool) -
     assert all(len(some) == n for some in has)
 
 
+def negabinary(rank: int, n: int) -> list[int]:
+    """Digits of a rank to the base -2, lowest first; ranks beyond the largest such number stand for rank - n."""
+    digits = n.bit_length() - 1
+    most = sum(1 << place for place in range(0, digits, 2))
+    value = rank if rank <= most else rank - n
+    found = []
+    for _ in range(digits):
+        found.append(value % 2)
+        value = (value - value % 2) // -2
+    assert value == 0
+    return found
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 32, 64])
+def test_a_tree_from_rank_0_is_the_published_bine_tree(n: int) -> None:
+    # A rank gets the data in step log2 n - u, u being how many of its lowest digits are alike (arXiv 2508.17311).
+    grid = Grid(tuple(range(n)), (n,), stepwise=False)
+    came = {0: -1}
+    for step, ways in enumerate(list(grid.partners(Port(0, False)))[::-1]):
+        came |= {way[-1]: step for way in ways if way[0] in came and way[-1] not in came and came[way[0]] < step}
+    for rank in range(1, n):
+        digits = negabinary(rank, n)
+        alike = next((i for i, digit in enumerate(digits) if digit != digits[0]), len(digits))
+        assert came[rank] == log2(n) - alike
+
+
 def test_ranks_on_the_way_keep_what_passes_and_nothing_comes_twice() -> None:
     # 0 -> 1 -> 2 -> 3, then 0 -> 1 -> 4: rank 1 has chunk 0 already, and nobody wants it at 4.
     rounds = [[(0, 1, 2, 3)], [(0, 1, 4)]]
