@@ -21,6 +21,7 @@ from collsyn.export.msccl_form import (
 from collsyn.export.msccl_limits import readers
 from collsyn.export.msccl_plan import FifoPlan, collective_of, fifo_plan, iterations_at
 from collsyn.export.msccl_read import read_program
+from collsyn.lower.lower import uncollected
 from collsyn.model.bind import bind
 from collsyn.model.collective import Collective
 from collsyn.model.kinds import ROOTED
@@ -29,6 +30,7 @@ from collsyn.model.plan import Buffer, Op
 CHECKS = ("form", "peers", "bounds", "channels", "dependencies", "limits", "deadlock", "hazards", "result", "data")
 # Elements of all ranks together in a run on data; larger programs are not judged.
 MAX_ELEMENTS = 1 << 24
+_MANY_INSTRUCTIONS = 20_000
 
 _SOUND: tuple[tuple[str, Callable[[Program], Iterator[Problem]]], ...] = (
     ("form", form_problems),
@@ -71,6 +73,11 @@ def verify_program(program: Program) -> Report:
     moved in several orders besides, in every way (in place, out of place) that the file permits. Raises InputError for
     programs too large to judge. O(steps x thread blocks) at worst.
     """
+    with uncollected():
+        return _verified(program)
+
+
+def _verified(program: Program) -> Report:
     findings = Findings("msccl-xml")
     for name, problems in _SOUND:
         if not findings.add(name, list(problems(program)), _covered(program, name)):
@@ -87,7 +94,7 @@ def verify_program(program: Program) -> Report:
         findings.skip(CHECKS[len(findings.checks) :], "it ends in a deadlock")
         return findings.report()
     root = _root(program) if program.collective in ROOTED else 0
-    plans = [fifo_plan(program, in_place, root, program.shortest_piece()) for in_place in modes]
+    plans = [fifo_plan(program, in_place, root, _pieces(program)[0]) for in_place in modes]
     findings.add("hazards", [problem for plan in plans for problem in _hazards(plan)][:SHOWN], "none")
     told = f"root {root}" if program.collective in ROOTED else "every contribution once"
     findings.add("result", [problem for plan in plans for problem in _result(plan, root)][:SHOWN], told)
@@ -102,16 +109,22 @@ def verify_program(program: Program) -> Report:
 
 def deadlock_problems(program: Program) -> list[Problem]:
     """Whether the program gets stuck, with the pieces of its largest size or of its smallest."""
-    for longest in dict.fromkeys((program.shortest_piece(), program.longest_piece(program.min_bytes))):
+    for longest in dict.fromkeys(_pieces(program)):
         problem = _stuck(program, longest)
         if problem is not None:
             return [problem]
     return []
 
 
+def _pieces(program: Program) -> tuple[int, int]:
+    """Chunks of a piece at most, at the largest size and at the smallest; not more than any step moves."""
+    most = max((step.count for *_, step in program.steps()), default=1)
+    return min(program.shortest_piece(), most), min(program.longest_piece(program.min_bytes), most)
+
+
 def _stuck(program: Program, longest: int) -> Problem | None:
     try:
-        interleaving(fifo_plan(program, program.in_place and not program.out_of_place, longest=longest))
+        interleaving(fifo_plan(program, not program.out_of_place, longest=longest))
     except VerificationError as error:
         here, _, what = str(error).partition(": ")
         pieces = "one chunk" if longest == 1 else f"up to {longest} chunks"
@@ -120,10 +133,9 @@ def _stuck(program: Program, longest: int) -> Problem | None:
 
 
 def _deadlock_detail(program: Program) -> str:
-    shortest = program.shortest_piece()
-    if shortest > 1 and _stuck(program, 1) is not None:
+    if _pieces(program)[0] > 1 and _stuck(program, 1) is not None:
         return f"none up to its maxBytes, {program.max_bytes}; where pieces are single chunks it would hang"
-    return f"none, pieces being {shortest} chunks or more"
+    return "none"
 
 
 def sound_plan(program: Program, size_bytes: int | None = None) -> FifoPlan:
@@ -175,7 +187,9 @@ def _hazards(plan: FifoPlan) -> Iterator[Problem]:
 
 def _trials(plan: FifoPlan) -> list[tuple[FifoPlan, Trial]]:
     whole = plan.total_units
-    asked = [(whole, "int64", None), (2 * whole, "float32", 0), (whole, "int64", 1), (whole, "int64", 3)]
+    asked = [(whole, "int64", None), (2 * whole, "float32", 1), (whole, "int64", 0), (whole, "int64", 3)]
+    # Of large plans fewer runs: they add nothing to what is known by then but the executor's own judgement.
+    asked = asked[:2] if plan.num_instructions > _MANY_INSTRUCTIONS else asked
     return [(plan, Trial(elements, dtype, seed, False)) for elements, dtype, seed in asked]
 
 
@@ -237,7 +251,7 @@ def _wanted(collective: Collective, num_chunks: int, gpu: int, root: int) -> lis
 
 def _root(program: Program) -> int:
     """The root that the file does not name: the one with which most output chunks are right."""
-    plan = fifo_plan(program, not program.out_of_place, longest=program.shortest_piece())
+    plan = fifo_plan(program, not program.out_of_place, longest=_pieces(program)[0])
     found = _contents(plan)
 
     def right(root: int) -> int:

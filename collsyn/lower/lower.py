@@ -56,7 +56,7 @@ def lower(
             raise InputError(f"{name}: is {value}; expected at least 1")
     ways = _choices("reduce_by", reduce_by, REDUCE_BY, _ways_to_reduce(schedule))
     lines = _choices("channels_by", channels_by, LINES, LINES)
-    with _uncollected():
+    with uncollected():
         search, works = _Search(schedule), {}
         for way in ways:
             works[way] = _Work.of(schedule, instances, max_channels, piece_bytes, way)
@@ -73,7 +73,7 @@ def lower(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without garbage collection, which would spend half the time on looking through millions of small objects."""
     enabled = gc.isenabled()
     gc.disable()
