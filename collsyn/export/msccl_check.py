@@ -126,7 +126,8 @@ def _stuck(program: Program, longest: int) -> Problem | None:
     try:
         interleaving(fifo_plan(program, not program.out_of_place, longest=longest))
     except VerificationError as error:
-        here, _, what = str(error).partition(": ")
+        # A plan's channels are the program's thread blocks.
+        here, _, what = str(error).replace(" channels wait", " thread blocks wait", 1).partition(": ")
         pieces = "one chunk" if longest == 1 else f"up to {longest} chunks"
         return Problem(here, what, f"every thread block to end (pieces of {pieces})", "a hang")
     return None

@@ -140,7 +140,7 @@ def test_thread_blocks_that_wait_for_each_other():
     ]
     check, problem = judged(two(first, gather(1)))
     assert check == "deadlock"
-    assert "deadlock, 3 channels wait" in problem
+    assert "deadlock, 3 thread blocks wait" in problem
     assert "waits for gpu 0 tb" in problem
 
 

@@ -288,3 +288,16 @@ def test_long_chunks_are_worked_off_in_slices_that_overlap():
     once_s = float(topology.beta_s_per_byte[0])
     assert small_s == pytest.approx(2 * (1 << 20) * once_s)
     assert large_s == pytest.approx((1 + 1 / 8) * (1 << 24) * once_s)
+
+
+def test_instances_are_channels_of_their_own():
+    schedule = synthesize("allgather", "full:2", "64M", method="direct")
+    one, two = (exported(schedule, instances=count) for count in (1, 2))
+    assert (one.facts["num_channels"], two.facts["num_channels"]) == (1, 2)
+    assert two.facts["num_chunks"] >= 2 * 2
+    assert harm(two.content.decode()) is None
+
+
+def test_results_are_the_same_every_time():
+    schedule = synthesize("allreduce", "dgx1", "64K", method="greedy")
+    assert exported(schedule).content == exported(schedule).content
