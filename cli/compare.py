@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ._measured import is_measurement, read_measured
 from ._options import (
     FILE,
     chosen_sizes,
@@ -18,13 +19,15 @@ from ._options import (
     sizes_options,
     time_limit_option,
 )
-from ._output import Cell, emit_json, note, progress, table
+from ._output import Cell, emit_json, note, progress, table, text
 from ._problem import chosen_topology, make_problem
 
 if TYPE_CHECKING:
     from collsyn.model.schedule import Schedule
     from collsyn.portfolio.auto import Candidate
     from collsyn.synth.problem import Options, Problem
+
+    from ._measured import Measured
 
 DEFAULT_SIZES = "1K:1G:32"
 
@@ -50,13 +53,16 @@ def names(text: str) -> tuple[str, ...]:
     epilog=examples(
         "collsyn compare --collective allreduce --topology full:8 --sizes 1K:1G:32",
         "collsyn compare --collective allgather --topology dgx1 --methods ring,greedy --json",
+        "collsyn compare --collective allreduce --topology dgx-a100 --sizes 1M:1G:32 --with nccl.log",
         "collsyn compare --collective allreduce --topology dgx1 --sizes 16K:256M:4 --plot methods.svg",
     ),
 )
 @problem_options(topology_required=False)
 @sizes_options(default=DEFAULT_SIZES)
 @click.option("--methods", type=names, metavar="A,B,...", help="Only these methods. [default: all]")
-@click.option("--with", "files", type=FILE, multiple=True, metavar="FILE", help="Also this schedule, timed anew.")
+@click.option(
+    "--with", "files", type=FILE, multiple=True, metavar="FILE", help="Also this schedule, timed anew, or this log."
+)
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
 @seed_option()
@@ -99,12 +105,15 @@ def command(
     where = chosen_topology(topology)
     problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
     options = Options(seed=seed, time_limit_s=time_limit_s)
-    others = [(str(file), _matching(read_schedule(file), problem, file)) for file in files]
+    logs = [file for file in files if is_measurement(file)]
+    num_ranks = max(len(group) for group in problem.collective().groups)
+    measured = [(str(file), read_measured(file, problem.kind, num_ranks)) for file in logs]
+    others = [(str(file), _matching(read_schedule(file), problem, file)) for file in files if file not in logs]
     rows: list[dict[str, Any]] = []
     with progress(f"{problem.kind} on {problem.topology.name}", total=len(asked.size_bytes)) as update:
         for index, size_bytes in enumerate(asked.size_bytes):
             update(index)
-            rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others)
+            rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others, measured)
     if plot is not None:
         from collsyn.pictures.bandwidth import compare_chart
         from collsyn.pictures.bandwidth_picture import draw_bandwidth
@@ -117,6 +126,24 @@ def command(
         emit_json(rows)
     else:
         _show(problem, rows)
+        for _, found in measured:
+            _show_measured(problem, found, num_ranks)
+
+
+def _show_measured(problem: "Problem", found: "Measured", num_ranks: int) -> None:
+    """The best that was measured, beside what the topology allows at that size."""
+    from collsyn.bounds import fluid_bound
+    from collsyn.model.metrics import busbw_gb_s
+    from collsyn.units import format_size
+
+    reached = {size: busbw_gb_s(problem.kind, num_ranks, size, time_s) for size, time_s in found.times_s.items()}
+    size = max(reached, key=lambda one: reached[one])
+    bound_s = fluid_bound(problem.collective(), problem.topology, size).time_s
+    allowed = busbw_gb_s(problem.kind, num_ranks, size, bound_s)
+    text(
+        f"{found.library} measured {reached[size]:.4g} GB/s busbw at {format_size(size)}; "
+        f"the bound for this topology is {allowed:.4g} GB/s"
+    )
 
 
 def _matching(schedule: "Schedule", problem: "Problem", file: Path) -> "Schedule":
@@ -137,6 +164,7 @@ def _rows(
     options: "Options",
     methods: Sequence[str] | None,
     others: Sequence[tuple[str, "Schedule"]],
+    measured: Sequence[tuple[str, "Measured"]],
 ) -> list[dict[str, Any]]:
     """One document for every method and file at the size of the problem."""
     from collsyn.check.simulate import retime
@@ -152,6 +180,10 @@ def _rows(
     for name, schedule in others:
         finish_s = retime(schedule, problem.size_bytes, problem.topology).finish_s
         rows.append(_row(problem, name, finish_s, bound, schedule.collective.chunks_per_rank, None))
+    for name, found in measured:
+        time_s = found.times_s.get(problem.size_bytes)
+        why = None if time_s is not None else "was not measured at this size"
+        rows.append(_row(problem, name, time_s, bound, None, why))
     return rows
 
 

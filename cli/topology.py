@@ -7,6 +7,9 @@ import click
 
 from ._options import examples, json_option, plot_option, subset_option
 from ._output import Cell, emit_json, note, table, text
+from ._topology_bounds import COLUMNS as BOUND_COLUMNS
+from ._topology_bounds import bounds
+from ._topology_bounds import rows as bound_rows
 from .topology_import import command as import_command
 from .topology_import import show_assumptions
 
@@ -67,7 +70,7 @@ def list_presets(as_json: bool) -> None:
 @plot_option("ranks, switches, boxes and links")
 @json_option()
 def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str | None, as_json: bool) -> None:
-    """Show links, degrees, diameter, bisection, symmetries and bandwidths of pairs of TOPO."""
+    """Show links, degrees, diameter, bisection, symmetries, bandwidths of pairs and lower bounds of TOPO."""
     from collsyn.topology.resolve import load_topology
 
     if plot is not None:
@@ -88,7 +91,7 @@ def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str |
         from collsyn.model.topology_file import topology_digest, topology_document
 
         digest = topology_digest(topology)
-        emit_json({**facts, "digest": digest, "topology": topology_document(topology)})
+        emit_json({**facts, "bounds": bounds(topology), "digest": digest, "topology": topology_document(topology)})
         return
     table(topology.name, ("property", "value"), list(_rows(facts).items()))
     if facts["cuts"]:
@@ -97,6 +100,9 @@ def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str |
     if facts["pair_gb_s"]:
         rows = [(f"from {rank}", *to_others) for rank, to_others in enumerate(facts["pair_gb_s"])]
         table("Pairs (GB/s)", ("to", *map(str, range(topology.num_ranks))), rows)
+    limits = bounds(topology)
+    if limits:
+        table("No schedule is quicker at 1 GiB", BOUND_COLUMNS, bound_rows(limits))
     if all_links or topology.num_links <= 2 * FEW_LINKS:
         table("Links (GB/s of all lanes, one direction)", _LINK_COLUMNS, _every_link(topology))
     else:
