@@ -200,7 +200,7 @@ DIALECTS = {
             unlimited=0,
             max_dep_block=63,
             checks_peers=False,
-            protocols=("LL", "LL", "Simple"),
+            protocols=("LL", "Simple", "Simple"),
         ),
     )
 }
