@@ -1,6 +1,7 @@
 """From descriptions to topologies: costs with what was assumed, PCIe trees, cards, boxes, files combined."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -221,6 +222,12 @@ def test_no_name_of_a_file_host_or_user_gets_into_the_topology():
     shown = topology_text(topology)
     assert not any(word in shown for word in ("alice", "node17", "secret", "m.txt"))
     assert replace(topology, name="x").name != topology.name
+
+
+def test_the_page_has_the_table_of_links():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "importing.md").read_text()
+    for generation in links.GENERATIONS.values():
+        assert f"| {generation.title} | {generation.lane_gb_s:g} | {generation.source} |" in page
 
 
 def test_the_table_of_links_has_a_source_for_every_generation():
