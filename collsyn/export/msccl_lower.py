@@ -80,16 +80,27 @@ class _Blocks:
         self.channel = self._channels(partner)
 
     def _partners(self, chains: dict[Node, list[Node]]) -> dict[tuple[bool, Line], Line]:
-        """Channels whose ends at a GPU are one thread block: those that hand on at least half of what they carry."""
+        """Channels whose ends at a GPU are one thread block: those that hand on at least half of what they carry.
+
+        Channels that are joined so get one number, and there is only one of a number between two GPUs.
+        """
         votes: Counter[tuple[Line, Line]] = Counter()
         for node, chain in chains.items():
             if chain[-1].op == "s" and node.line is not None and chain[-1].line is not None:
                 votes[node.line, chain[-1].line] += 1
         partner: dict[tuple[bool, Line], Line] = {}
+        joined = {line: {line} for line in self.lines}
         for (into, out), count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0])):
             enough = 2 * count >= max(len(self.lines[into][1]), len(self.lines[out][0]))
-            if enough and (False, into) not in partner and (True, out) not in partner:
-                partner[False, into], partner[True, out] = out, into
+            if not enough or (False, into) in partner or (True, out) in partner:
+                continue
+            one, other = joined[into], joined[out]
+            if one is not other and {line[1:] for line in one} & {line[1:] for line in other}:
+                continue
+            partner[False, into], partner[True, out] = out, into
+            for line in other - one:
+                one.add(line)
+                joined[line] = one
         return partner
 
     def _deal_out(self, flow: Flow, of_end: dict[tuple[bool, Line], int]) -> None:

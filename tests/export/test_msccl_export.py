@@ -14,10 +14,17 @@ from collsyn.check.reference import make_inputs, reference
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError
-from collsyn.export.msccl import DIALECTS
+from collsyn.export.msccl import DIALECTS, Program
 from collsyn.export.msccl_check import MscclFile, read_msccl
 from collsyn.export.msccl_export import export
 from collsyn.export.msccl_flow import data_flow
+from collsyn.export.msccl_form import (
+    bound_problems,
+    dependency_problems,
+    fifo_problems,
+    form_problems,
+    peer_problems,
+)
 from collsyn.export.msccl_limits import limit_problems
 from collsyn.export.msccl_lower import make_gpus
 from collsyn.export.msccl_make import Wanted, make_program
@@ -301,3 +308,19 @@ def test_instances_are_channels_of_their_own():
 def test_results_are_the_same_every_time():
     schedule = synthesize("allreduce", "dgx1", "64K", method="greedy")
     assert exported(schedule).content == exported(schedule).content
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize(("place", "name"), [("ring:4", "ring"), ("full:5", "ring"), ("torus:2x2", "greedy")])
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_thread_blocks_that_hand_on_share_no_channel_with_others(kind, place, name, instances):
+    """However ends are paired, every channel has one thread block at either end, and sends meet receives."""
+    plan = lower(synthesize(kind, place, "1M", method=name), instances)
+    flow = data_flow(plan, 1 << 20)
+    gpus = make_gpus(flow)
+    both = any(block.send >= 0 and block.recv >= 0 for gpu in gpus for block in gpu.blocks)
+    assert both or name != "ring"
+    channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
+    program = Program("test", kind, kind, "LL", channels, flow.num_chunks, True, True, 0, 0, gpus)
+    for problems in (form_problems, peer_problems, bound_problems, fifo_problems, dependency_problems):
+        assert list(problems(program)) == []
