@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-# Steps of the buffer of a channel between two GPUs that the readers' kernels cut it into, and steps that a piece takes.
+# Pieces that a channel between two GPUs holds: its buffer has 8 steps, of which a piece takes 4 with Simple.
 FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
 # Bytes of data in one piece at most: half of the 4 MiB buffer with Simple, an eighth of their smaller ones with others.
 SLICE_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 512 << 10}
@@ -143,7 +143,6 @@ class Dialect:
     both_places: bool
     unlimited: int
     max_dep_block: int
-    checks_peers: bool
     protocols: tuple[str, str, str]
 
 
@@ -171,7 +170,6 @@ DIALECTS = {
             both_places=False,
             unlimited=1 << 40,
             max_dep_block=215,
-            checks_peers=True,
             protocols=("LL", "LL128", "Simple"),
         ),
         Dialect(
@@ -185,7 +183,6 @@ DIALECTS = {
             both_places=True,
             unlimited=0,
             max_dep_block=127,
-            checks_peers=False,
             protocols=("LL", "LL128", "Simple"),
         ),
         Dialect(
@@ -199,7 +196,6 @@ DIALECTS = {
             both_places=True,
             unlimited=0,
             max_dep_block=63,
-            checks_peers=False,
             protocols=("LL", "Simple", "Simple"),
         ),
     )
