@@ -58,7 +58,7 @@ def command(
     from collsyn.errors import InputError
     from collsyn.files import require_writable
     from collsyn.model.profile import profile_document, write_profile
-    from collsyn.profiling.host import EMULATED, QUICK, THOROUGH, profile_host
+    from collsyn.profiling.host import EMULATED, EMULATED_QUICK, QUICK, THOROUGH, profile_host
     from collsyn.topology.resolve import load_topology
 
     chosen_backend(backend)
@@ -73,7 +73,8 @@ def command(
     if speaks:
         require_writable(output)
     with progress(f"measuring {num_ranks * (num_ranks - 1)} pairs of ranks", 1.0) as update:
-        effort = EMULATED if machine else QUICK if quick else THOROUGH
+        efforts = (EMULATED, EMULATED_QUICK) if machine else (THOROUGH, QUICK)
+        effort = efforts[quick]
         name = name or (f"{machine.name} emulated" if machine else "host")
         profile = profile_host(num_ranks, effort, how, seed, name, on_progress=update, emulate=machine)
     if not speaks:

@@ -10,6 +10,7 @@ import numpy as np
 from collsyn.files import write_atomic
 from collsyn.model.arrays import F64
 from collsyn.model.fields import Fields, load_document
+from collsyn.model.profile_tree import tree_edges
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import flow
 from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
@@ -33,7 +34,8 @@ class LinkFit:
     """Costs of one ordered pair: time = alpha + bytes * beta, overhead what each message of a stream pays of alpha.
 
     `residual` is the root mean square of relative errors of the line at the measured sizes, `linear` says whether it
-    fits, and `points` are the measured (bytes, median seconds).
+    fits, and `points` are the measured (bytes, median seconds). `shares`: the pair has no link of its own, but goes
+    over links that it shares (`Profile.shared`); `via`: it has none, for its messages pass through that rank.
     """
 
     src: int
@@ -44,6 +46,8 @@ class LinkFit:
     residual: float
     linear: bool
     points: tuple[tuple[int, float], ...]
+    shares: bool = False
+    via: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,19 @@ class PortFit:
     alpha_s: Estimate
     beta_s_per_byte: Estimate
     residual: float = 0.0
+
+
+@dataclass(frozen=True)
+class SharedFit:
+    """A link that several pairs share: all that share and lead from `ranks` to others (`out`) or from others to them.
+
+    `full` is in how many joint runs it was the limit; 0: it never was, and its bandwidth is the most that was seen.
+    """
+
+    ranks: tuple[int, ...]
+    out: bool
+    beta_s_per_byte: Estimate
+    full: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,36 +93,99 @@ class Profile:
     reduce_s_per_byte: float = 0.0
     method: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    shared: tuple[SharedFit, ...] = ()
 
     def topology(self) -> Topology:
-        """The measured machine as a topology: one link an ordered pair.
+        """The measured machine as a topology: one link an ordered pair, or the tree of links that pairs share.
 
-        Costs that cannot be told apart become equal (see `levelled`), so that noise does not look like structure. Where
-        ports were measured, rank r reaches its links through a switch `send r` and is reached through a switch
-        `receive r`, whose links to the rank have the port's bandwidth; its latency is on the way to `send r`.
+        Costs that cannot be told apart become equal (see `levelled`), so that noise does not look like structure. Pairs
+        that share go through a switch for each set of ranks that has a shared link, pairs that are relayed have no
+        link. Where nothing is shared and ports were measured, rank r reaches its links through a switch `send r` and is
+        reached through a switch `receive r`, whose links to the rank have the port's bandwidth; its latency is on the
+        way to `send r`.
         """
-        n, pairs = self.num_ranks, self.links
-        ranks = list(range(n)) if self.ports else []
-        send, receive = (n, 2 * n) if self.ports else (0, 0)
-        src = [*(link.src + send for link in pairs), *ranks, *(rank + receive for rank in ranks)]
-        dst = [*(link.dst + receive for link in pairs), *(rank + send for rank in ranks), *ranks]
-        alpha_s = levelled([link.alpha_s for link in pairs])
-        overhead_s = np.minimum(levelled([link.overhead_s for link in pairs]), alpha_s)
-        port_beta = levelled([port.beta_s_per_byte for port in self.ports])
-        port_alpha_s = np.concatenate([levelled([port.alpha_s for port in self.ports]), np.zeros(len(ranks))])
+        return _with_tree(self) if self.shared else _with_ports(self)
+
+
+def _with_ports(profile: Profile) -> Topology:
+    n, own = profile.num_ranks, [link for link in profile.links if link.via is None]
+    ranks = list(range(n)) if profile.ports else []
+    send, receive = (n, 2 * n) if profile.ports else (0, 0)
+    port_beta = levelled([port.beta_s_per_byte for port in profile.ports])
+    port_alpha_s = np.concatenate([levelled([port.alpha_s for port in profile.ports]), np.zeros(len(ranks))])
+    rows = _Columns(own, send, receive)
+    rows.add(ranks, [rank + send for rank in ranks], port_alpha_s[: len(ranks)], port_beta)
+    rows.add([rank + receive for rank in ranks], ranks, np.zeros(len(ranks)), port_beta)
+    return rows.topology(profile, tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks))
+
+
+def _with_tree(profile: Profile) -> Topology:
+    edges = tree_edges(profile.links, [*profile.shared])
+    rows = _Columns([link for link in profile.links if link.via is None and not link.shares], 0, 0)
+    sets = list(dict.fromkeys(edge.parent for edge in edges))
+    vertex = {ranks: profile.num_ranks + number for number, ranks in enumerate(sets)}
+    inner = [vertex[edge.ranks] if edge.ranks in vertex else edge.ranks[0] for edge in edges]
+    outer = [vertex[edge.parent] for edge in edges]
+    ends = [(a, b) if edge.out else (b, a) for a, b, edge in zip(inner, outer, edges, strict=True)]
+    alpha_s, beta = (
+        levelled([Estimate(value, value, value) for value in values])
+        for values in ([edge.alpha_s for edge in edges], [edge.beta_s_per_byte for edge in edges])
+    )
+    # A message pays the largest overhead of its way, once: it stands where the way begins.
+    mine = {
+        rank: np.median([link.overhead_s.value for link in profile.links if link.shares and link.src == rank])
+        for rank in {link.src for link in profile.links if link.shares}
+    }
+    overhead_s = [mine.get(edge.ranks[0], 0.0) if edge.out and len(edge.ranks) == 1 else 0.0 for edge in edges]
+    rows.add([a for a, _ in ends], [b for _, b in ends], alpha_s, beta, np.minimum(overhead_s, alpha_s))
+    return rows.topology(profile, tuple(f"switch of {ranks_text(ranks)}" for ranks in sets))
+
+
+class _Columns:
+    """Columns of links, those of pairs with a link of their own first."""
+
+    def __init__(self, own: Sequence[LinkFit], send: int, receive: int) -> None:
+        alpha_s = levelled([link.alpha_s for link in own])
+        overhead_s = np.minimum(levelled([link.overhead_s for link in own]), alpha_s)
+        beta = levelled([link.beta_s_per_byte for link in own])
+        ends = [[link.src + send for link in own], [link.dst + receive for link in own]]
+        self._columns: list[list[Any]] = [*ends, alpha_s.tolist(), beta.tolist(), overhead_s.tolist()]
+
+    def add(
+        self, src: Sequence[int], dst: Sequence[int], alpha_s: F64, beta: F64, overhead_s: F64 | None = None
+    ) -> None:
+        """More links."""
+        more = (src, dst, alpha_s, beta, np.zeros(len(src)) if overhead_s is None else overhead_s)
+        for column, values in zip(self._columns, more, strict=True):
+            column += np.asarray(values).tolist()
+
+    def topology(self, profile: Profile, switch_names: tuple[str, ...]) -> Topology:
+        """All of them as a topology."""
+        src, dst, alpha_s, beta, overhead_s = self._columns
         return Topology(
-            name=self.name,
-            num_ranks=n,
+            name=profile.name,
+            num_ranks=profile.num_ranks,
             src=np.array(src, dtype=np.int32),
             dst=np.array(dst, dtype=np.int32),
-            alpha_s=np.concatenate([alpha_s, port_alpha_s]),
-            beta_s_per_byte=np.concatenate([levelled([link.beta_s_per_byte for link in pairs]), port_beta, port_beta]),
-            overhead_s=np.concatenate([overhead_s, np.zeros(2 * len(ranks))]),
+            alpha_s=np.array(alpha_s),
+            beta_s_per_byte=np.array(beta),
+            overhead_s=np.array(overhead_s),
             count=np.ones(len(src), dtype=np.int32),
-            switch_names=tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks),
-            reduce_s_per_byte=np.full(n, self.reduce_s_per_byte),
-            provenance={"source": "profile", "backend": self.backend},
+            switch_names=switch_names,
+            reduce_s_per_byte=np.full(profile.num_ranks, profile.reduce_s_per_byte),
+            provenance={"source": "profile", "backend": profile.backend},
         )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ascending ranks in few words: `0-3, 6`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], rank]
+        else:
+            spans.append([rank])
+    return ", ".join("-".join(map(str, span)) for span in spans)
 
 
 def levelled(estimates: Sequence[Estimate]) -> F64:
@@ -145,7 +225,7 @@ def profile_text(profile: Profile) -> str:
     """The YAML text of a profile, one link a line."""
     lines = []
     for key, value in profile_document(profile).items():
-        listed = key in ("ports", "links")
+        listed = key in ("ports", "shared", "links")
         lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)] if listed else [f"{key}: {flow(value)}"]
     return "\n".join(lines) + "\n"
 
@@ -162,6 +242,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "method": dict(profile.method),
         "facts": dict(profile.facts),
         **({"ports": ports} if ports else {}),
+        **({"shared": [_shared_document(one) for one in profile.shared]} if profile.shared else {}),
         "links": [_link_document(link) for link in profile.links],
     }
 
@@ -180,6 +261,7 @@ def profile_from_fields(fields: Fields) -> Profile:
         num_ranks=num_ranks,
         links=tuple(_read_link(entry, num_ranks) for entry in fields.each("links")),
         ports=ports,
+        shared=_read_all_shared(fields, num_ranks),
         reduce_s_per_byte=gb_s_to_beta(reduce_gb_s) if reduce_gb_s else 0.0,
         method=fields.mapping("method", default={}),
         facts=fields.mapping("facts", default={}),
@@ -198,6 +280,17 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
         "residual": rounded(link.residual),
         "linear": link.linear,
         "points": [[size, rounded(s_to_us(seconds))] for size, seconds in link.points],
+        **({"shares": True} if link.shares else {}),
+        **({"via": link.via} if link.via is not None else {}),
+    }
+
+
+def _shared_document(shared: SharedFit) -> dict[str, Any]:
+    return {
+        "ranks": list(shared.ranks),
+        "way": "out" if shared.out else "in",
+        **_bandwidth_document(shared.beta_s_per_byte),
+        "full": shared.full,
     }
 
 
@@ -221,6 +314,29 @@ def _bandwidth_document(beta: Estimate) -> dict[str, Any]:
         "bandwidth_gb_s": rounded(beta_to_gb_s(beta.value)),
         "bandwidth_ci_gb_s": [rounded(beta_to_gb_s(beta.high)), rounded(beta_to_gb_s(beta.low))],
     }
+
+
+def _read_all_shared(fields: Fields, num_ranks: int) -> tuple[SharedFit, ...]:
+    found = tuple(_read_shared(entry, num_ranks) for entry in fields.each("shared", default=[]))
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            common = set(one.ranks) & set(other.ranks)
+            if common and common not in (set(one.ranks), set(other.ranks)):
+                fields.fail(
+                    f"shared[{i}].ranks", f"crosses those of shared[{found.index(other)}]; expected nested sets"
+                )
+    return found
+
+
+def _read_shared(entry: Fields, num_ranks: int) -> SharedFit:
+    ranks = entry.items("ranks")
+    known = all(isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < num_ranks for rank in ranks)
+    if not known or not ranks or sorted(set(ranks)) != ranks:
+        entry.fail("ranks", f"expected ascending numbers of ranks, 0 .. {num_ranks - 1}")
+    out = entry.text("way", choices=["out", "in"]) == "out"
+    shared = SharedFit(tuple(ranks), out, _bandwidth(entry), entry.integer("full", default=0, minimum=0))
+    entry.done()
+    return shared
 
 
 def _read_port(entry: Fields) -> PortFit:
@@ -255,6 +371,8 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
         residual=entry.number("residual", default=0, minimum=0),
         linear=entry.flag("linear", default=True),
         points=tuple((size, us_to_s(us)) for size, us in points),
+        shares=entry.flag("shares", default=False),
+        via=entry.integer("via", minimum=0, maximum=num_ranks - 1) if entry.has("via") else None,
     )
     entry.done()
     return fit

@@ -2,18 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from collsyn import __version__
-from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile
+from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile, SharedFit
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document
+from collsyn.profiling.design import near_sets
 from collsyn.profiling.fit import fit_line, fit_overhead
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
+from collsyn.profiling.sharing import Run, find_shared, most_across
 from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.launch import launch
@@ -34,6 +36,7 @@ class Effort:
     load_sizes: tuple[int, ...]
     reduce_sizes: tuple[int, ...]
     repeats: int
+    runs_per_rank: int = 12
 
 
 THOROUGH = Effort(
@@ -47,14 +50,15 @@ QUICK = Effort(
     load_sizes=(1, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20),
     reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
     repeats=11,
+    runs_per_rank=8,
 )
-# What an emulated machine takes is known to be a line, and everything on it takes long.
-EMULATED = Effort(
-    sizes=(1, 64 << 10, 1 << 20), load_sizes=(1, 16 << 10, 64 << 10), reduce_sizes=(64 << 10, 1 << 20), repeats=3
-)
+# What an emulated machine takes is known to be a line, and everything on it takes long. What all ranks do at once is
+# seen there from pairs measured together.
+EMULATED = Effort(sizes=(1, 256 << 10), load_sizes=(), reduce_sizes=(64 << 10, 1 << 20), repeats=3, runs_per_rank=10)
+EMULATED_QUICK = replace(EMULATED, repeats=1, runs_per_rank=6)
 _EMULATED_LIMIT_S = 3600.0
 # Real time of the shortest latency and of the largest message over the widest hop, on an emulated machine.
-_LATENCY_S, _MESSAGE_S = 1.5e-3, 50e-3
+_LATENCY_S, _MESSAGE_S = 1.5e-3, 12e-3
 
 
 def profile_host(
@@ -79,6 +83,7 @@ def profile_host(
         "load_sizes": list(effort.load_sizes),
         "reduce_sizes": list(effort.reduce_sizes),
         "repeats": repeats,
+        "runs_per_rank": effort.runs_per_rank,
         "seed": seed,
     }
 
@@ -97,7 +102,10 @@ def profile_host(
         **arguments,
         **({} if emulation is None else {"emulated": str(emulation)}),
     }
-    return fit_profile(found, num_ranks, name, seed, method, machine_facts())
+    times = [one["times"] for one in found]
+    profile = fit_profile(times, num_ranks, name, seed, method, machine_facts())
+    together = found[0]["together"]
+    return profile if together is None else with_sharing(profile, together)
 
 
 def _factor(topology: Topology, effort: Effort) -> float:
@@ -124,16 +132,57 @@ def fit_profile(
     times = {(kind, src, dst, size): seconds for one in found for kind, src, dst, size, seconds in one if src >= 0}
     pairs = sorted({(src, dst) for kind, src, dst, _ in times if kind == MESSAGE})
     links = tuple(_fit_link(times, src, dst, seed) for src, dst in pairs)
+    load = _of_slowest(found, LOAD)
     return Profile(
         name=name,
         backend="host",
         num_ranks=num_ranks,
         links=links,
-        ports=(_fit_port(_of_slowest(found, LOAD), links, num_ranks, seed),) * num_ranks,
+        ports=(_fit_port(load, links, num_ranks, seed),) * num_ranks if load else (),
         reduce_s_per_byte=fit_line(_of_slowest(found, REDUCE), seed).beta_s_per_byte.value,
         method=method,
         facts=facts,
     )
+
+
+def with_sharing(profile: Profile, together: Mapping[str, Any]) -> Profile:
+    """The profile with what joint runs showed, as `measure` returned them: the links that pairs share, and relays."""
+    relays = {(src, dst): via for src, dst, via in together["relays"]}
+    runs = [
+        Run(
+            {(src, dst): rate for src, dst, rate, _ in run},
+            frozenset((src, dst) for src, dst, _, slowed in run if slowed),
+        )
+        for run in together["runs"]
+    ]
+    found = find_shared(profile.num_ranks, runs, near_sets({(x.src, x.dst): x.alpha_s.value for x in profile.links}))
+    members = sorted({rank for pair in found.pairs for rank in pair})
+    known = {(one.ranks, one.out): one for one in found.links}
+    shared = []
+    for ranks in sorted(
+        {*((rank,) for rank in members), *(one.ranks for one in found.links)}, key=lambda r: (len(r), r)
+    ):
+        for out in (True, False):
+            if (ranks, out) in known:
+                one = known[ranks, out]
+                rates = Estimate(1 / one.bandwidth, 1 / one.high, 1 / one.low)
+                shared.append(SharedFit(ranks, out, rates, one.times))
+            else:
+                most = most_across(ranks, out, found.pairs, runs)
+                alone = [
+                    1 / link.beta_s_per_byte.value
+                    for link in profile.links
+                    if (link.src, link.dst) in found.pairs and (link.src if out else link.dst) in ranks
+                ]
+                most = max(most, *alone, 0.0)
+                if most > 0:
+                    shared.append(SharedFit(ranks, out, Estimate(1 / most, 1 / most, 1 / most)))
+    links = [
+        replace(link, shares=(link.src, link.dst) in found.pairs, via=relays.get((link.src, link.dst)))
+        for link in profile.links
+    ]
+    method = {**profile.method, "joint_runs": len(runs), "unexplained": found.unexplained}
+    return replace(profile, links=tuple(links), shared=tuple(shared), method=method)
 
 
 def _of_slowest(found: Sequence[Sequence[Sequence[Any]]], wanted: str) -> dict[int, list[float]]:

@@ -5,7 +5,7 @@ import pytest
 
 from collsyn.model.profile import profile_text
 from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, profile_host
-from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, tasks, waves
+from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, matchings, tasks, waves
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.native_loader import native_library
 
@@ -69,13 +69,32 @@ def test_every_ordered_pair_is_timed_at_every_size(num_ranks, effort):
     assert len(found) == len(set(found))
 
 
-def test_waves_keep_all_tasks_in_order_within_their_memory():
-    order = tasks(6, THOROUGH.sizes, THOROUGH.load_sizes, THOROUGH.reduce_sizes)
-    found = waves(order, 6)
-    assert [task for wave in found for task in wave] == order
+def test_waves_keep_all_tasks_within_their_memory():
+    everything = tasks(6, THOROUGH.sizes, THOROUGH.load_sizes, THOROUGH.reduce_sizes)
+    found = waves(everything, 6, np.random.default_rng(0))
+    assert sorted(map(repr, (task for wave in found for task in wave))) == sorted(map(repr, everything))
     assert len(found) > 1
-    assert all(len(wave) <= 256 for wave in found)
-    assert all(sum(task.memory_bytes(6) for task in wave) <= 512 << 20 for wave in found if len(wave) > 1)
+    for wave in found:
+        plans = {task.plan_key(6): task.memory_bytes(6) for task in wave}
+        assert len(plans) <= 64
+        assert len(plans) == 1 or sum(plans.values()) <= 512 << 20
+
+
+def test_no_plan_is_in_two_waves():
+    found = waves(tasks(5, QUICK.sizes, (), ()), 5, np.random.default_rng(3))
+    keys = [{task.plan_key(5) for task in wave} for wave in found]
+    assert sum(map(len, keys)) == len(set().union(*keys))
+
+
+@pytest.mark.parametrize("num_ranks", range(2, 18))
+def test_matchings_hold_every_pair_once_and_no_rank_twice(num_ranks):
+    lists, number = matchings(num_ranks)
+    pairs = [(a, b) for a in range(num_ranks) for b in range(num_ranks) if a != b]
+    assert sorted(pair for members in lists for pair in members) == pairs
+    assert all(pair in lists[number[pair]] for pair in pairs)
+    for members in lists:
+        ranks = [rank for pair in members for rank in pair]
+        assert len(ranks) == len(set(ranks))
 
 
 @pytest.fixture(params=["1", "0"])

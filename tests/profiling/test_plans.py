@@ -25,7 +25,7 @@ def count(plan, op):
 @pytest.mark.parametrize("make", [ping_pong, stream])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_pairs_message_arrives(make, seed):
-    bound = bind(make(4, 2, 1, 5), 37, 1)
+    bound = bind(make(4, [(2, 1)], 5), 37, 1)
     inputs = inputs_of(bound)
     outputs = execute(bound, "uint8", "sum", inputs, seed)
     assert len(inputs[2]) == 37
@@ -35,14 +35,14 @@ def test_a_pairs_message_arrives(make, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flags_alone_move_nothing_and_end(seed):
-    plan = flag_ping_pong(3, 0, 2, 4)
+    plan = flag_ping_pong(3, [(0, 2)], 4)
     bound = bind(plan, 8, 1)
     execute(bound, "uint8", "sum", inputs_of(bound), seed)
     assert (count(plan, Op.PUT), count(plan, Op.SIGNAL), count(plan, Op.WAIT)) == (0, 8, 8)
 
 
 def test_a_stream_does_not_wait_between_its_messages():
-    plan = stream(2, 0, 1, 6)
+    plan = stream(2, [(0, 1)], 6)
     first = slice(int(plan.channel_ptr[0]), int(plan.channel_ptr[1]))
     sender = plan.columns["op"][first].tolist()
     assert sender == [Op.PUT, Op.SIGNAL] * 6 + [Op.WAIT]
