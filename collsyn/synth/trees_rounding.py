@@ -12,8 +12,8 @@ from collsyn.synth.trees_pool import Mix, Pool, Pricing, Program, Tree, best_mix
 
 # Exchanges of trees that are made for one k; trees of one demand that are looked at in each.
 MAX_EXCHANGES, MAX_OTHERS = 200, 400
-# Largest k for which new trees are looked for.
-MAX_DIVE = 8
+# Largest k for which new trees are looked for, and the congestion of mixes that are worth it.
+MAX_DIVE, DIVE_FROM = 12, 1.05
 # Denominators of parts that are looked for, and the largest k that is considered.
 _SIMPLE, MAX_K = 720, 4096
 
@@ -40,7 +40,8 @@ def exact_k(mix: Mix) -> int | None:
 def in_parts(pool: Pool, mix: Mix, k: int, search: Pricing) -> Rounded:
     """The mix in k parts: rounded with the trees that are there, or dived for others where that loses something."""
     plain = rounded(pool, mix, k)
-    if plain.congestion <= max(1.0, mix.congestion) * (1 + 1e-3) or k > MAX_DIVE or search.is_over:
+    good = plain.congestion <= max(1.0, mix.congestion) * (1 + 1e-3)
+    if good or k > MAX_DIVE or mix.congestion > DIVE_FROM or search.is_over:
         return plain
     deeper = dived(pool, mix, k, search)
     return min(plain, deeper, key=lambda found: (round(found.congestion, 4), len(found.trees)))

@@ -13,22 +13,26 @@ from collsyn.synth.trees_rounding import exact_k, in_parts
 from collsyn.synth.trees_schedule import Flow, Pace
 
 # Messages put in order in all.
-WORK = 4_000_000
+WORK = 8_000_000
 # A finish this close to the time of the busiest link of the best trees is good enough.
 GOOD_ENOUGH = 1.01
-# Rows of a schedule (chunks moved), unless the least number of chunks needs more.
-MAX_ROWS = 200_000
+# Rows of a schedule (chunks moved), unless the least number of chunks needs more; and its messages, unless trees have
+# more hops: of plans with more moves not all variants are tried.
+MAX_ROWS, MAX_MESSAGES = 200_000, 16_000
 # Solutions of the linear program that are tried, each from random numbers of its own, while none is good enough.
 VARIANTS = 4
 # Parts of a root's data, besides those that need no rounding; roundings that are kept of one variant.
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
-KEPT = 5
+PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48)
+KEPT = 6
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# Changes of the best choice in vain after which no better one is expected.
+PATIENCE = 400
 _FIRST = (
     Pace(),
     Pace(8, 2, 1, 1, 0.1, 0.9),
     Pace(32, 8, 1, 1, 0.05, 0.95),
     Pace(128, 128, 1, 1, 0.01, 0.95),
+    Pace(512, 512, 1, 1, 0.01, 1.0),
     Pace(1, 1, 1, 2),
     Pace(1, 4, 1, 4, 0.1),
 )
@@ -104,6 +108,7 @@ class _Search:
         self.size_bytes, self.chunks, self.least_piece, self.late = size_bytes, chunks, least_piece, late
         self.random = np.random.default_rng(seed)
         self.best: Choice | None = None
+        self.local: Choice | None = None
         self.least_s, self.work = inf, 0
         self.flows: dict[tuple[int, int], Flow] = {}
         self.looked: list[tuple[float, Trees]] = []
@@ -137,24 +142,47 @@ class _Search:
         self.looked.append((finish_s, trees))
 
     def attempt(self, trees: Trees, split: int, pace: Pace) -> float:
-        """The finish of one choice, which is kept if it is the best."""
+        """The finish of one choice, which is kept if it is the best (infinite where it cannot be)."""
         flow = self.flows.setdefault((id(trees), split), Flow(trees, split, self.size_bytes))
-        limit = max(MAX_ROWS, 2 * len(trees.dst))
+        if self.best is not None and flow.least_s >= self.best.finish_s:
+            return inf
+        limit = max(MAX_MESSAGES, 2 * len(trees.dst))
         hop, _, _, finish_s = flow.order(pace, limit)
         self.work += len(hop) if finish_s < inf else limit
+        choice = Choice(flow, pace, finish_s)
+        if self.local is None or finish_s < self.local.finish_s * (1 - 1e-9):
+            self.local = choice
         if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
-            self.best = Choice(flow, pace, finish_s)
+            self.best = choice
         return finish_s
 
     def improve(self, share: int) -> None:
-        """Change the best at random until it is good enough or `share` / VARIANTS of the work is done."""
-        assert self.best is not None
+        """Change the best of this variant at random until it is good enough or `share` / VARIANTS of the work is done.
+
+        The next variant starts with a best of its own.
+        """
         promising = [trees for _, trees in sorted(self.looked, key=lambda each: each[0])[:KEPT]]
+        if not promising:
+            return
         tried: set[tuple[int, int, Pace]] = set()
         in_vain = 0
-        while not self.is_over and self.work < WORK * share / VARIANTS and in_vain < 300:
-            best, in_vain = self.best, in_vain + 1
-            trees, split, pace = best.flow.trees, best.flow.split, best.pace
+        while not self.is_over and self.work < WORK * share / VARIANTS and in_vain < PATIENCE:
+            best, in_vain = self.local or self.best, in_vain + 1
+            assert best is not None
+            trees, split, pace = self._changed(best, promising)
+            if (id(trees), split, pace) in tried:
+                continue
+            tried.add((id(trees), split, pace))
+            self.attempt(trees, split, pace)
+            if self.local is not best:
+                in_vain = 0
+        self.local = None
+        self.looked.clear()
+
+    def _changed(self, choice: Choice, promising: list[Trees]) -> tuple[Trees, int, Pace]:
+        """A choice with one or two things changed."""
+        trees, split, pace = choice.flow.trees, choice.flow.split, choice.pace
+        for _ in range(int(self.random.integers(1, 3))):
             at = int(self.random.integers(len(_DIMENSIONS) + 2))
             if at < len(_DIMENSIONS):
                 name = list(_DIMENSIONS)[at]
@@ -165,9 +193,4 @@ class _Search:
             splits = self.splits(trees)
             if at > len(_DIMENSIONS) or split not in splits:
                 split = splits[int(self.random.integers(len(splits)))]
-            if (id(trees), split, pace) in tried:
-                continue
-            tried.add((id(trees), split, pace))
-            self.attempt(trees, split, pace)
-            if self.best is not best:
-                in_vain = 0
+        return trees, split, pace
