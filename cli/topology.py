@@ -14,6 +14,7 @@ from .topology_import import command as import_command
 from .topology_import import show_assumptions
 
 if TYPE_CHECKING:
+    from collsyn.model.profile import Profile
     from collsyn.model.topology import Topology
 
 # Links up to here are listed one by one; more are counted by kind unless --links asks.
@@ -109,15 +110,23 @@ def show(topo: str, subset: tuple[int, ...] | None, all_links: bool, plot: str |
         table("Links by kind (GB/s of all lanes, one direction)", ("number", *_LINK_COLUMNS), _kinds_of_links(topology))
 
 
-@command.command(epilog=examples("collsyn topology diff dgx1 dgx1p", "collsyn topology diff profile.yaml full:4"))
+@command.command(epilog=examples("collsyn topology diff dgx1 dgx1p", "collsyn topology diff before.yaml after.yaml"))
 @click.argument("left")
 @click.argument("right")
 @json_option()
 def diff(left: str, right: str, as_json: bool) -> None:
-    """Say in what LEFT and RIGHT differ: vertices, links and their costs."""
-    from collsyn.topology.diff import differences
-    from collsyn.topology.resolve import load_topology
+    """Say in what LEFT and RIGHT differ: vertices, links and their costs.
 
+    Of two profiles each cost is compared; those are told that are more than 10% apart and whose
+    intervals do not meet, and links and shared links that only one of them has.
+    """
+    from collsyn.topology.diff import differences
+    from collsyn.topology.resolve import load_profile, load_topology
+
+    before, after = load_profile(left), load_profile(right)
+    if before is not None and after is not None:
+        _show_changes(left, right, before, after, as_json)
+        return
     found = differences(load_topology(left), load_topology(right))
     if as_json:
         emit_json({"left": left, "right": right, "same": not found, "differences": [vars(row) for row in found]})
@@ -125,6 +134,29 @@ def diff(left: str, right: str, as_json: bool) -> None:
         table(f"{len(found)} differences", ("what", left, right), [(row.what, row.left, row.right) for row in found])
     else:
         text(f"{left} and {right} are the same")
+
+
+def _show_changes(left: str, right: str, before: "Profile", after: "Profile", as_json: bool) -> None:
+    from collsyn.topology.profile_diff import profile_changes
+
+    found = profile_changes(before, after)
+    told = [change for change in found if change.differs]
+    if as_json:
+        emit_json({"left": left, "right": right, "same": not told, "changes": [vars(change) for change in found]})
+        return
+    rows = [
+        (
+            change.what,
+            change.unit,
+            *("-" if value is None else value for value in (change.left, change.right)),
+            "" if change.relative is None else f"{change.relative:+.0%}",
+        )
+        for change in told
+    ]
+    if rows:
+        table(f"{len(told)} of {len(found)} costs differ", ("what", "unit", left, right, "change"), rows)
+    else:
+        text(f"{left} and {right} have the same {len(found)} costs, as far as their intervals tell")
 
 
 _LINK_COLUMNS = ("from", "to", "way", "lanes", "GB/s", "alpha us", "overhead us")

@@ -37,6 +37,14 @@ def load_topology(text: str) -> Topology:
     return preset_topology(text)
 
 
+def load_profile(text: str) -> profile.Profile | None:
+    """The profile in the file that a text names, None where it names something else; raises InputError."""
+    if is_preset(text) or not _is_path(text) or not os.path.isfile(text):
+        return None
+    fields = load_document(text)
+    return profile.profile_from_fields(fields) if fields.peek("schema") == profile.SCHEMA else None
+
+
 def read_topology_file(path: str | Path) -> Topology:
     """The topology in a file: of its own, as a profile measured it, one box of a machine, or what import makes of it.
 
@@ -82,12 +90,14 @@ def _topology_of(fields: Fields) -> Topology:
 
 
 def _is_document(path: str | Path) -> bool:
-    """Whether a file is YAML or JSON, by its name or else by what is in it."""
+    """Whether a file is YAML or JSON of collsyn, by its name or else by what is in it."""
     return str(path).lower().endswith(FILE_SUFFIXES) or _looks_like_document(read_bytes(path)[: 1 << 16])
 
 
 def _looks_like_document(head: bytes) -> bool:
-    return head.lstrip()[:1] == b"{" or re.search(rb"^[\"']?schema[\"']?\s*:", head, re.MULTILINE) is not None
+    if head.lstrip()[:1] == b"{":
+        return b'"schema"' in head or b'"results"' not in head
+    return re.search(rb"^[\"']?schema[\"']?\s*:", head, re.MULTILINE) is not None
 
 
 def _is_path(text: str) -> bool:
