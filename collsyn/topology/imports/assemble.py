@@ -13,6 +13,7 @@ from collsyn.topology.imports import links
 from collsyn.topology.imports.described import Described, names
 from collsyn.topology.imports.wires import Edge, End, Graph, box_graph
 from collsyn.topology.symmetry import extended_to_switches, is_symmetry
+from collsyn.topology.wiring import check_size
 from collsyn.units import gb_s_to_beta, us_to_s
 
 _COLUMNS = ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
@@ -54,6 +55,11 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
     elif not graph.edges and not described.directed_gb_s:
         raise InputError(f"{file}: names one GPU; expected at least two, or boxes joined by network cards")
     rails = options.fabric == "rails" or (options.fabric is None and len(graph.ports) >= described.num_gpus)
+    per_box = 2 * (len(graph.edges) + len(graph.ports)) + len(described.directed_gb_s)
+    try:
+        check_size(max(2, options.boxes * described.num_gpus), options.boxes * per_box)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     built = _built(described, graph, table, options, rails)
     provenance: dict[str, Any] = {"source": described.kind, "inputs": list(inputs), "assumed": table.assumed}
     if described.cards:
@@ -170,9 +176,10 @@ def _built(described: Described, graph: Graph, table: "_Table", options: Options
     boxes, gpus, inner = options.boxes, described.num_gpus, list(graph.switches)
     shared = [] if boxes == 1 else [f"rail{k}" for k in range(len(graph.ports))] if rails else ["fabric"]
     first_shared = boxes * (gpus + len(inner))
+    place_of = {name: place for place, name in enumerate(inner)}
 
     def vertex(box: int, end: End) -> int:
-        return box * gpus + end if isinstance(end, int) else boxes * gpus + box * len(inner) + inner.index(end)
+        return box * gpus + end if isinstance(end, int) else boxes * gpus + box * len(inner) + place_of[end]
 
     rows: list[tuple[int, int, float, float, float, int]] = []
     for box in range(boxes):

@@ -13,7 +13,7 @@ KIND = "NCCL topology XML"
 ADVICE = "take the whole file that NCCL writes with NCCL_TOPO_DUMP_FILE=topo.xml"
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _NIC_CLASSES = ("0x0200", "0x0207")
-_SWITCH_CLASS = "0x0680"
+_SWITCH_CLASS, _PROCESSOR_CLASS = "0x068000", "0x068001"
 # Ports of less than a fourth of the fastest one's speed are for management; Mbit/s beyond the limits are no speeds.
 MANAGEMENT = 4
 MIN_MBIT_S, MAX_MBIT_S = 100, 3_200_000
@@ -203,7 +203,7 @@ def _links(
     """Direct lanes, switches, and nvlink or xgmi."""
     ways: dict[tuple[int, int], int] = {}
     chips: dict[str, dict[int, int]] = {}
-    own, absent, family = 0, 0, ""
+    own, absent, processors, family = 0, 0, 0, ""
     for number, (pci, gpu, _) in enumerate(gpus):
         for link in [] if gpu is None else gpu.all("nvlink", "xgmi"):
             family = link.tag
@@ -216,15 +216,19 @@ def _links(
                 own += 1
             elif target in at:
                 ways[number, at[target]] = ways.get((number, at[target]), 0) + count
-            elif link.attributes.get("tclass", "").lower().startswith(_SWITCH_CLASS):
+            elif link.attributes.get("tclass", "").lower() == _SWITCH_CLASS:
                 chip = chips.setdefault(target, {})
                 chip[number] = chip.get(number, 0) + count
+            elif link.attributes.get("tclass", "").lower() == _PROCESSOR_CLASS:
+                processors += 1
             else:
                 absent += 1
     if own:
         warnings.append(
             f"{own} links lead from a GPU to itself and are left out; which GPUs they should join is unknown"
         )
+    if processors:
+        warnings.append(f"{processors} links lead to processors and are left out")
     if absent:
         warnings.append(f"{absent} links lead to devices that are not in the file and are left out")
     direct: dict[tuple[int, int], int] = {}

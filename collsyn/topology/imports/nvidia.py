@@ -213,8 +213,8 @@ class _Matrix:
                     found[a, b] = words.pop()
                 else:
                     unknown.append((a, b))
+        through = self._one_switch(found) if unknown else None
         for a, b in unknown:
-            through = self._through_switch(a, b, found)
             if through is None:
                 rows = self.block.rows
                 where = next((rows[self.gpus[g]].line for g in (a, b) if self.gpus[g] in rows), self.block.line)
@@ -227,14 +227,13 @@ class _Matrix:
             self.warnings.append(f"not in the paste, but on the same NVSwitch as all others: {shown}")
         return found
 
-    def _through_switch(self, a: int, b: int, found: Mapping[tuple[int, int], str]) -> str | None:
-        """What two GPUs have that are on one switch for sure: a third one has more lanes to all than a GPU has."""
-        for third in range(len(self.gpus)):
-            ways = [found.get((min(third, g), max(third, g)), "") for g in range(len(self.gpus)) if g != third]
-            counts = {way for way in ways if way.startswith("NV")}
-            if len(counts) != 1 or len(ways) * int(min(counts)[2:]) <= MAX_LANES or set(ways) != counts:
-                continue
-            return counts.pop()
+    def _one_switch(self, found: Mapping[tuple[int, int], str]) -> str | None:
+        """What any two GPUs have that are on one switch for sure: one of them has more lanes to all than a GPU has."""
+        for gpu in range(len(self.gpus)):
+            words = {found.get((min(gpu, g), max(gpu, g)), "") for g in range(len(self.gpus)) if g != gpu}
+            word = words.pop() if len(words) == 1 else ""
+            if word.startswith("NV") and (len(self.gpus) - 1) * int(word[2:]) > MAX_LANES:
+                return word
         return None
 
     def _levels(self, pairs: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from collsyn.topology.imports.text import Paste
 
 _LINK = r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC"
+# Most lines of a long log can be passed over at once.
+_MAYBE = re.compile(r"(?:GPU|Device|NPU|DCU|XPU) ?\d|\b(?:NV\d|PIX|PXB|PHB|NODE|SYS|SOC|X|OK|CNS|GNS|TNS|NS)")
 _CELLS = re.compile(rf"(?:{_LINK})+")
 _CELL = re.compile(_LINK)
 _RUN_ON = re.compile(rf"((?:{_LINK})*)(X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d+)([\d,-]*|N/A)")
@@ -53,6 +55,9 @@ def blocks(paste: Paste) -> list[Block]:
     found: list[Block] = []
     last: Row | None = None
     for number, line in enumerate(paste.lines):
+        if not _MAYBE.search(line):
+            last = None
+            continue
         tokens = _tokens(line)
         header = _header(tokens)
         row = _row(tokens, number) if header is None else None

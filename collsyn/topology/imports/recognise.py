@@ -8,7 +8,7 @@ from collsyn.errors import InputError
 from collsyn.files import read_bytes
 from collsyn.model.profile import Profile
 from collsyn.model.topology import Topology
-from collsyn.topology.imports import amd, nccl_graph, nccl_log, nccl_topology, nvidia, osu, pairs
+from collsyn.topology.imports import amd, nccl_graph, nccl_json, nccl_log, nccl_topology, nvidia, osu, pairs
 from collsyn.topology.imports.assemble import Options, combined, measured_topology, topology_of
 from collsyn.topology.imports.baseline import Baseline
 from collsyn.topology.imports.described import Described
@@ -35,8 +35,11 @@ class Kind:
     read: Callable[[Paste, Hints], Content]
 
 
-# In the order in which they are tried: what describes a machine before what was measured on it.
+# In the order in which they are tried: a whole document first, then what describes a machine before measurements.
 KINDS: tuple[Kind, ...] = (
+    Kind(
+        nccl_json.KIND, nccl_json.matches, lambda text, hints: nccl_json.read(text, hints.num_ranks, hints.collective)
+    ),
     Kind(nccl_topology.KIND, nccl_topology.matches, lambda text, _: nccl_topology.read(text)),
     Kind(nccl_graph.KIND, nccl_graph.matches, lambda text, _: nccl_graph.read(text)),
     Kind(amd.AMD, amd.amd_matches, lambda text, _: amd.read_amd(text)),

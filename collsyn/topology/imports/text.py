@@ -1,5 +1,6 @@
 """Pastes made readable: decoding, escape codes, line ends and typographers' spaces, with the numbers of lines kept."""
 
+import html
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,8 @@ _ESCAPES = re.compile(
     r"|\[\d{1,3}(?:;\d{1,3})*m"  # colours whose escape character was lost
     r"|[\u200b-\u200f\u2060\ufeff\x00-\x08\x0e-\x1f\x7f]"
 )
+# Pages that were saved rather than copied.
+_HTML = re.compile(r"&nbsp;|&lt;(?:system|graphs)\b")
 _SPACES = re.compile(r"[\u00a0\u2000-\u200a\u202f\u205f\u3000]")
 _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
 
@@ -54,6 +57,8 @@ def paste(raw: bytes, file: str) -> Paste:
     if len(raw) > MAX_BYTES:
         raise InputError(f"{file}: is larger than {MAX_BYTES >> 20} MiB; expected the output of one command")
     text = _decoded(raw, file)
+    if _HTML.search(text):
+        text = html.unescape(text)
     text = _DASHES.sub("-", _SPACES.sub(" ", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))))
     if not text.strip():
         raise InputError(f"{file}: is empty")

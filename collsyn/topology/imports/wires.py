@@ -1,5 +1,6 @@
 """The links of one box as a graph: NVLink and switches, and as much of the PCIe tree as messages need."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -56,8 +57,8 @@ def box_graph(described: Described, with_cards: bool, warnings: list[str]) -> Gr
         for gpu in near:
             tree.update(_way(described, ("card", number), ("gpu", gpu)))
     ports = [Edge(_card_end(described, number), "", "nic", _card_gb_s(described, number)) for number, _ in cards]
-    pcie_edges = [_tree_edge(described, a, b) for a, b in sorted(tree, key=str)]
-    pcie_edges, ports = _merged(pcie_edges, ports)
+    index = {place.name: number for number, place in enumerate(described.places)}
+    pcie_edges, ports = _merged([_tree_edge(described, index, a, b) for a, b in sorted(tree, key=str)], ports)
     used = {end for edge in (*pcie_edges, *ports) for end in (edge.a, edge.b) if isinstance(end, str) and end}
     order = [place.name for place in described.places if place.name in used]
     cuts = _cuts(described, order) if pcie else ()
@@ -126,12 +127,12 @@ def _way(described: Described, start: tuple[str, int], end: tuple[str, int]) -> 
     return found
 
 
-def _tree_edge(described: Described, a: End, b: End) -> Edge:
+def _tree_edge(described: Described, index: Mapping[str, int], a: End, b: End) -> Edge:
+    """The link above a GPU or place; `index` has the number of each place."""
     if isinstance(a, int):
         return Edge(a, b, "pcie", described.gpus[a].gb_s)
-    place = next(place for place in described.places if place.name == a)
-    other = next(place for place in described.places if place.name == b)
-    if place.parent is None and other.parent is None:
+    place = described.places[index[a]]
+    if place.parent is None:
         return Edge(a, b, "smp", None)
     return Edge(a, b, "uplink", place.gb_s)
 
@@ -164,42 +165,56 @@ def _used_cards(described: Described, warnings: list[str]) -> list[tuple[int, tu
     return result
 
 
-def _merged(edges: list[Edge], ports: list[Edge]) -> tuple[list[Edge], list[Edge]]:
-    """Links through places with two links made one, until there is none."""
-    while True:
-        at: dict[End, list[int]] = {}
-        for index, edge in enumerate(edges):
-            for end in (edge.a, edge.b):
-                at.setdefault(end, []).append(index)
-        of_port: dict[End, list[int]] = {}
-        for index, port in enumerate(ports):
-            of_port.setdefault(port.a, []).append(index)
-        for end, found in at.items():
-            here = of_port.get(end, [])
-            if not isinstance(end, str) or len(found) + len(here) != 2:
+def _merged(edges: Sequence[Edge], ports: Sequence[Edge]) -> tuple[list[Edge], list[Edge]]:
+    """Links through places with two links made one, until there is no such place. O(links).
+
+    Two GPUs on one place keep it, and so do two links that would become a second one between the same ends.
+    """
+    near: dict[End, dict[End, Edge]] = {}
+    for edge in edges:
+        near.setdefault(edge.a, {})[edge.b] = near.setdefault(edge.b, {})[edge.a] = edge
+    of_port: dict[End, list[int]] = {}
+    for number, port in enumerate(ports):
+        of_port.setdefault(port.a, []).append(number)
+    moved = list(ports)
+    waiting = [end for end in (*near, *of_port) if isinstance(end, str)]
+    while waiting:
+        end = waiting.pop()
+        around, here = near.get(end, {}), of_port.get(end, [])
+        if len(around) == 1 and len(here) == 1:
+            (far, edge), number = next(iter(around.items())), here[0]
+            port = moved[number]
+            gb_s = None if port.gb_s is None else _slower(port.gb_s, edge.gb_s)
+            moved[number] = replace(port, a=far, gb_s=gb_s)
+            del near[end], near[far][end]
+            of_port.setdefault(far, []).append(number)
+            of_port[end] = []
+            waiting += [far] if isinstance(far, str) else []
+        elif len(around) == 2 and not here:
+            (low, first), (high, second) = sorted(
+                around.items(), key=lambda item: (isinstance(item[0], str), str(item[0]))
+            )
+            joined = _joined(low, high, first, second)
+            if joined is None or high in near[low]:
                 continue
-            if here:
-                edge, port = edges[found[0]], ports[here[0]]
-                far = edge.b if edge.a == end else edge.a
-                ports[here[0]] = replace(port, a=far, gb_s=None if port.gb_s is None else _slower(port.gb_s, edge.gb_s))
-                edges = [other for index, other in enumerate(edges) if index != found[0]]
-                break
-            first, second = (edges[index] for index in found)
-            ends = [edge.b if edge.a == end else edge.a for edge in (first, second)]
-            if all(isinstance(far, int) for far in ends) or ends[0] == ends[1]:
-                continue
-            kind = "smp" if "smp" in (first.kind, second.kind) else "pcie" if isinstance(ends[0], int) else "uplink"
-            kind = "pcie" if kind != "smp" and isinstance(ends[1], int) else kind
-            low, high = sorted(ends, key=lambda far: (isinstance(far, str), str(far)))
-            if kind == "smp" and isinstance(low, int):
-                continue
-            joined = Edge(low, high, kind, _slower(first.gb_s, second.gb_s))
-            if any({edge.a, edge.b} == {low, high} for edge in edges):
-                continue
-            edges = [*(edge for index, edge in enumerate(edges) if index not in found), joined]
-            break
-        else:
-            return edges, ports
+            del near[end], near[low][end], near[high][end]
+            near[low][high] = near[high][low] = joined
+    kept = dict.fromkeys(edge for around in near.values() for edge in around.values())
+    return list(kept), moved
+
+
+def _gpus_first(item: tuple[End, Edge]) -> tuple[bool, str]:
+    return isinstance(item[0], str), str(item[0])
+
+
+def _joined(low: End, high: End, first: Edge, second: Edge) -> Edge | None:
+    """One link for two in a row; None where the place between them says something."""
+    if isinstance(high, int):
+        return None
+    kind = "smp" if "smp" in (first.kind, second.kind) else "pcie" if isinstance(low, int) else "uplink"
+    if kind == "smp" and isinstance(low, int):
+        return None
+    return Edge(low, high, kind, _slower(first.gb_s, second.gb_s))
 
 
 def _slower(a: float | None, b: float | None) -> float | None:

@@ -202,6 +202,11 @@ def test_options_that_cannot_be_used(options, message):
         build(ALL["pairs"], **options)
 
 
+def test_more_than_fits_is_refused_at_once():
+    with pytest.raises(InputError, match=r"file0: has 1280000 ranks"):
+        build(pastes.tabs(pastes.switched(16, 6)), boxes=80000, gb_s={"nic": 1.0})
+
+
 def test_one_gpu_has_nothing_to_talk_to():
     one = pastes.Matrix(1, {})
     with pytest.raises(InputError, match="one GPU"):

@@ -1,11 +1,14 @@
 """Benchmarks of others: matrices of bandwidths and pairs become profiles, logs of collectives baselines."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from collsyn.bench.history import read_runs
+from collsyn.bench.regression import judge
+from collsyn.bench.result import Row, Timing
 from collsyn.errors import InputError
 from collsyn.model.metrics import busbw_factor
 from collsyn.model.profile import Profile, profile_text
@@ -234,6 +237,42 @@ def test_runs_of_one_log_are_launches_of_one_row_and_bench_reads_them(tmp_path):
     for key, sample in run.samples.items():
         assert np.asarray(sample.blocks_s).shape == (2, 1)
         assert np.asarray(sample.blocks_s) == pytest.approx((20 + key.size_bytes / 2e5) * 1e-6, rel=1e-3)
+
+
+def test_a_baseline_of_a_log_judges_rows_of_bench(tmp_path):
+    (tmp_path / "b.json").write_text(json.dumps(read(log(8) + log(8)).document()))
+    runs = read_runs(tmp_path / "b.json")
+
+    def row(size, factor):
+        seconds = (20 + size / 2e5) * 1e-6 * factor
+        timing = Timing(seconds, 0, (seconds * 0.999, seconds, seconds * 1.001))
+        rest = {"count": size // 4, "dtype": "float32", "op": "sum", "root": -1, "in_place": None, "iterations": 1}
+        return Row("allreduce", 8, "x", "ring", size, size, **rest, out_of_place=timing)
+
+    slow, same, new = judge([row(SIZES[2], 2.0), row(SIZES[3], 1.0), row(12, 1.0)], runs, ())
+    assert (slow.runs, slow.ratio, slow.regressed) == (1, pytest.approx(2, rel=0.01), True)
+    assert (same.runs, same.ratio, same.regressed) == (1, pytest.approx(1, rel=0.01), False)
+    assert new.word == "new"
+
+
+def test_json_of_nccl_tests_and_of_bench():
+    baseline = read(log(8))
+    again = read(json.dumps(baseline.document()))
+    assert again.rows == tuple(replace(row, in_place_s=None) for row in baseline.rows)
+    document = baseline.document()
+    for row in document["results"]:
+        del row["collective"], row["group_size"], row["samples_us"]
+        row["experiment_name"] = "all_reduce_perf"
+    by_ratio = read(json.dumps({**document, "results": document["results"][-2:]}))
+    assert {(row.collective, row.num_ranks) for row in by_ratio.rows} == {("allreduce", 8)}
+    listed = read(json.dumps({**document, "config": {"devices": [{}] * 8}}))
+    assert {row.num_ranks for row in listed.rows} == {8}
+    document["results"][0]["out_of_place"]["nwrong"] = 3
+    assert len(read(json.dumps(document), num_ranks=8).rows) == len(SIZES) - 1
+    with pytest.raises(InputError, match=r"log.txt:results\[1\].group_size: .*--num-ranks"):
+        read(json.dumps(document))
+    with pytest.raises(InputError, match="version"):
+        read(json.dumps({**document, "version": 1}))
 
 
 @pytest.mark.parametrize("text", ["Avg bus bandwidth is 230.1", " busbw: 3722 Gbps\n"])

@@ -62,6 +62,13 @@ def test_a_file_without_classes_is_refused():
         ((r'target="0000:20:00.0" count="2"', 'target="0000:10:00.0" count="2"'), "to itself"),
         ((r'target="0000:20:00.0" count="2"', 'target="0000:20:00.0" count="1"'), "not the same both ways"),
         ((r'target="0000:20:00.0"', 'target="0000:ee:00.0"'), "not in the file"),
+        (
+            (
+                r'target="0000:20:00.0" count="2" tclass="0x0302',
+                'target="0004:04:00.0" count="2" tclass="0x068001" x="',
+            ),
+            "processors",
+        ),
         ((r'dev="3"(.*)rank="3"', r'dev="7"\1rank="7"'), "rank 0, 1, 2, 7"),
         ((r'speed="200000" port="1"/></nic>', r'speed="1000" port="1"/></nic>'), "slow cards"),
         (
@@ -97,6 +104,8 @@ def test_two_gpus_of_one_bus_id_are_refused():
 def test_the_file_may_stand_in_a_paste():
     text = "$ cat topo.xml\n<!-- made by hand -->\n" + topology_xml(4, pairs=RING) + "$ exit\n"
     assert dict(read(text).lanes) == RING
+    saved = text.replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    assert dict(read(saved).lanes) == RING
 
 
 @pytest.mark.parametrize(
