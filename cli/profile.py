@@ -52,8 +52,8 @@ def command(
     """Measure latency and bandwidth between all ordered pairs of ranks, and fit the time model.
 
     Every pair is timed alone, at several sizes, in an order shuffled with the seed; the bytes are
-    checked first. Then all ranks send to all others at once, which shows what they share. The
-    profile holds no host's or user's name.
+    checked first. Then pairs run together, which shows the links that they share, and all ranks
+    send to all others at once. The profile holds no host's or user's name.
     """
     from collsyn.errors import InputError
     from collsyn.files import require_writable
@@ -110,8 +110,41 @@ def _show(profile: "Profile") -> None:
                 f"All ranks at once: each sends {rate:.3g} GB/s, and a message takes {more_us:.3g} us longer "
                 f"({100 * port.residual:.0f}% off the line)"
             )
+    _show_sharing(profile)
     if profile.reduce_s_per_byte:
         text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each, all at once")
+    repeats, outliers = (sum(getattr(link, name) for link in links) for name in ("repeats", "outliers"))
+    if repeats:
+        first = max(links, key=lambda link: link.warm_up)
+        text(
+            f"{outliers} of {repeats} repeats took half as long again as the median or more; the first repeat took "
+            f"{max(first.warm_up, 0.0):.0%} longer at most ({first.src}->{first.dst})"
+        )
+
+
+def _show_sharing(profile: "Profile") -> None:
+    from collsyn.model.profile import ranks_text
+
+    full = [one for one in profile.shared if one.full]
+    rows = [
+        (
+            f"{'out of' if one.out else 'into'} {ranks_text(one.ranks)}",
+            *_bandwidths(one.beta_s_per_byte),
+            one.full,
+        )
+        for one in full
+    ]
+    if rows:
+        pairs = sum(link.shares for link in profile.links)
+        table(
+            f"{len(rows)} shared links, of {pairs} pairs", ("link", "GB/s", "95% interval", "runs at the limit"), rows
+        )
+    elif "joint_runs" in profile.method:
+        text(f"No two pairs share a link ({profile.method['joint_runs']} joint runs)")
+    relayed = [f"{link.src}->{link.dst} by {link.via}" for link in profile.links if link.via is not None]
+    if relayed:
+        more = f" and {len(relayed) - SHOWN_BENT} more" if len(relayed) > SHOWN_BENT else ""
+        text(f"Relayed, without a link of their own: {', '.join(relayed[:SHOWN_BENT])}{more}")
 
 
 def _extremes(links: "tuple[LinkFit, ...]") -> "list[LinkFit]":
@@ -141,3 +174,5 @@ def _warn(profile: "Profile") -> None:
         note(f"{link.src}->{link.dst} is no straight line: {what}")
     if len(bent) > SHOWN_BENT:
         note(f"... and {len(bent) - SHOWN_BENT} more pairs")
+    if profile.method.get("unexplained"):
+        note(f"{profile.method['unexplained']} times a pair was slowed by others, and no tree of shared links says why")

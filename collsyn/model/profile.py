@@ -36,6 +36,8 @@ class LinkFit:
     `residual` is the root mean square of relative errors of the line at the measured sizes, `linear` says whether it
     fits, and `points` are the measured (bytes, median seconds). `shares`: the pair has no link of its own, but goes
     over links that it shares (`Profile.shared`); `via`: it has none, for its messages pass through that rank.
+    Of all `repeats` at all sizes `outliers` took longer than half as long again as the median of their size; the first
+    at a size took longer than the median by the part `warm_up` (the median over sizes).
     """
 
     src: int
@@ -48,6 +50,9 @@ class LinkFit:
     points: tuple[tuple[int, float], ...]
     shares: bool = False
     via: int | None = None
+    repeats: int = 0
+    outliers: int = 0
+    warm_up: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -280,6 +285,8 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
         "residual": rounded(link.residual),
         "linear": link.linear,
         "points": [[size, rounded(s_to_us(seconds))] for size, seconds in link.points],
+        **({"repeats": link.repeats, "outliers": link.outliers} if link.repeats else {}),
+        **({"warm_up": rounded(link.warm_up)} if link.warm_up else {}),
         **({"shares": True} if link.shares else {}),
         **({"via": link.via} if link.via is not None else {}),
     }
@@ -371,6 +378,9 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
         residual=entry.number("residual", default=0, minimum=0),
         linear=entry.flag("linear", default=True),
         points=tuple((size, us_to_s(us)) for size, us in points),
+        repeats=entry.integer("repeats", default=0, minimum=0),
+        outliers=entry.integer("outliers", default=0, minimum=0),
+        warm_up=entry.number("warm_up", default=0),
         shares=entry.flag("shares", default=False),
         via=entry.integer("via", minimum=0, maximum=num_ranks - 1) if entry.has("via") else None,
     )

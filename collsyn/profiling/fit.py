@@ -15,6 +15,8 @@ CONFIDENCE = 0.95
 TOLERANCE = 0.25
 # Times that do not grow with the size still need a bandwidth above 0: 1 PB/s stands for "too fast to see".
 MIN_BETA_S_PER_BYTE = 1e-15
+# A repeat that takes longer than so many medians was disturbed.
+OUTLIER = 1.5
 _REWEIGHTINGS = 3
 
 
@@ -76,6 +78,14 @@ def fit_overhead(seconds: Sequence[float], size_bytes: int, line: Line, seed: in
 
     value = occupied(np.array([np.median(seconds)]))
     return estimate(float(value[0]), occupied(resampled_medians(seconds, np.random.default_rng(seed))))
+
+
+def stragglers(samples: Mapping[int, Sequence[float]]) -> tuple[int, float]:
+    """How many repeats took longer than OUTLIER times the median of their size, and by which part the first of a size
+    took longer than the median, in the median over sizes; `samples[bytes]` are seconds in the order of measurement."""
+    medians = {size: float(np.median(seconds)) for size, seconds in samples.items()}
+    late = sum(one > OUTLIER * medians[size] for size, seconds in samples.items() for one in seconds)
+    return late, float(np.median([seconds[0] / medians[size] - 1.0 for size, seconds in samples.items()]))
 
 
 def furthest_point(

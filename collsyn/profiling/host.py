@@ -13,7 +13,7 @@ from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile, SharedFit
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document
 from collsyn.profiling.design import near_sets
-from collsyn.profiling.fit import fit_line, fit_overhead
+from collsyn.profiling.fit import fit_line, fit_overhead, stragglers
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
 from collsyn.profiling.sharing import Run, find_shared, most_across
 from collsyn.runtime.emulation import Emulation
@@ -212,7 +212,9 @@ def _fit_port(times: Mapping[int, Sequence[float]], links: Sequence[LinkFit], nu
 
 def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: int, dst: int, seed: int) -> LinkFit:
     of_pair = {(kind, size): seconds for (kind, s, d, size), seconds in times.items() if (s, d) == (src, dst)}
-    line = fit_line({size: seconds for (kind, size), seconds in of_pair.items() if kind == MESSAGE}, seed)
+    messages = {size: seconds for (kind, size), seconds in of_pair.items() if kind == MESSAGE}
+    line = fit_line(messages, seed)
+    outliers, warm_up = stragglers(messages)
     ((size, stream),) = ((size, seconds) for (kind, size), seconds in of_pair.items() if kind == STREAM)
     return LinkFit(
         src=src,
@@ -223,4 +225,7 @@ def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: i
         residual=line.residual,
         linear=line.linear,
         points=line.points,
+        repeats=sum(map(len, messages.values())),
+        outliers=outliers,
+        warm_up=warm_up,
     )

@@ -1,5 +1,7 @@
 """Profiles: their files, and the topology that they stand for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from collsyn.model.profile import (
     LinkFit,
     PortFit,
     Profile,
+    SharedFit,
     levelled,
     profile_text,
     read_profile,
@@ -156,3 +159,98 @@ def test_levelling_keeps_the_order_and_the_range(pairs):
     assert (np.diff(found[order]) >= 0).all()
     assert values.min() <= found.min()
     assert found.max() <= values.max()
+
+
+def make_tree():
+    """Four ranks in two pairs: 0-1 also with a link of their own, the pair 2-3 behind a link of 6 GB/s out."""
+    up_us = {0: 0.5, 1: 0.5, 2: 0.3, 3: 0.3}
+    links = []
+    for src in range(4):
+        for dst in range(4):
+            if src == dst:
+                continue
+            own, far = {src, dst} == {0, 1}, (src < 2) != (dst < 2)
+            alpha_us = 0.2 if own else up_us[src] + up_us[dst] + (0.4 if far else 0.0)
+            links.append(
+                LinkFit(
+                    src,
+                    dst,
+                    exactly(alpha_us * 1e-6),
+                    exactly(1e-9 / (40 if own else 6 if far and src > 1 else 8)),
+                    exactly(0.1e-6),
+                    0.0,
+                    True,
+                    ((1, 1e-6),),
+                    shares=not own,
+                    repeats=12,
+                    outliers=1,
+                    warm_up=0.25,
+                )
+            )
+    shared = [SharedFit((rank,), out, exactly(1e-9 / 8), 3) for rank in range(4) for out in (True, False)]
+    shared += [SharedFit((2, 3), True, exactly(1e-9 / 6), 5), SharedFit((2, 3), False, exactly(1e-9 / 16))]
+    return Profile("tree", "host", 4, tuple(links), shared=tuple(shared))
+
+
+def test_shared_links_become_the_switches_of_a_tree():
+    profile = make_tree()
+    topology = profile.topology()
+    assert sorted(topology.switch_names) == ["switch of 0-3", "switch of 2-3"]
+    found = hops(topology)
+    assert len(found) == len(profile.links)
+    by_pair = {(link.src, link.dst): link for link in profile.links}
+    for hop in range(len(found)):
+        link = by_pair[int(found.src[hop]), int(found.dst[hop])]
+        assert found.alpha_s[hop] == pytest.approx(link.alpha_s.value, rel=0.02)
+        assert found.beta_s_per_byte[hop] == pytest.approx(link.beta_s_per_byte.value)
+        assert found.overhead_s[hop] == pytest.approx(0.1e-6)
+    names = {topology.link_name(link): 1e-9 * topology.bandwidth[link] for link in range(topology.num_links)}
+    assert names["switch of 2-3->switch of 0-3"] == pytest.approx(6)
+    assert names["switch of 0-3->switch of 2-3"] == pytest.approx(16)
+    assert names["0->1"] == pytest.approx(40)
+
+
+def test_two_that_share_a_link_share_its_bandwidth_when_a_plan_is_simulated():
+    topology = make_tree().topology()
+    routes = {
+        (int(s), int(d)): set(r)
+        for s, d, r in zip(hops(topology).src, hops(topology).dst, map(tuple, hops(topology).routes), strict=True)
+    }
+    common = routes[2, 0] & routes[3, 1]
+    assert [topology.link_name(link) for link in common] == ["switch of 2-3->switch of 0-3"]
+
+
+def test_a_relayed_pair_has_no_link():
+    profile = make_profile(ports=False)
+    links = tuple(replace(link, via=1) if {link.src, link.dst} == {0, 2} else link for link in profile.links)
+    topology = replace(profile, links=links).topology()
+    assert topology.num_links == 4
+
+
+def test_what_was_shared_is_kept_in_the_file(tmp_path):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    write_profile(make_tree(), first)
+    profile = read_profile(first)
+    write_profile(profile, second)
+    assert first.read_bytes() == second.read_bytes()
+    assert [(one.ranks, one.out, one.full) for one in profile.shared[-2:]] == [((2, 3), True, 5), ((2, 3), False, 0)]
+    assert (profile.links[0].shares, profile.links[1].shares) == (False, True)
+    assert (profile.links[0].repeats, profile.links[0].outliers, profile.links[0].warm_up) == (12, 1, 0.25)
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("ranks: [2, 3], way: out", "ranks: [3, 2], way: out", r"shared\[8\]\.ranks"),
+        ("ranks: [2, 3], way: in", "ranks: [1, 2], way: in", r"shared\[9\]\.ranks"),
+        ("ranks: [0], way: out", "ranks: [9], way: out", r"shared\[0\]\.ranks"),
+        ("ranks: [0], way: out", "ranks: [0], way: up", r"shared\[0\]\.way"),
+    ],
+)
+def test_a_wrong_shared_link_is_named(tmp_path, old, new, told):
+    text = profile_text(make_tree())
+    assert old in text
+    file = tmp_path / "p.yaml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=rf"p\.yaml:{told}"):
+        read_profile(file)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collsyn.errors import InputError
-from collsyn.profiling.fit import TOLERANCE, fit_line, fit_overhead, furthest_point
+from collsyn.profiling.fit import TOLERANCE, fit_line, fit_overhead, furthest_point, stragglers
 
 SIZES = [1, 64, 1024, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20]
 
@@ -109,3 +109,8 @@ def test_the_same_seed_gives_the_same_intervals():
     samples = times_of(2e-6, 1e-10, noise=0.2)
     assert fit_line(samples, seed=5) == fit_line(samples, seed=5)
     assert fit_line(samples, seed=5) != fit_line(samples, seed=6)
+
+
+def test_stragglers_are_counted_and_the_first_repeat_is_told_apart():
+    samples = {1: [2.0, 1.0, 1.0, 1.0, 1.4], 64: [3.0, 2.0, 2.0, 9.0, 2.0], 128: [4.0, 4.0, 4.0]}
+    assert stragglers(samples) == (2, pytest.approx(0.5))
