@@ -177,6 +177,7 @@ def _gpus(
     twice = next((index for index, name in enumerate(ids) if name in ids[:index]), None)
     if twice is not None:
         paste.fail(f"a second GPU has bus id {ids[twice]!r}; expected another one", gpus[twice][0].line)
+    _reject_doubles(paste, gpus)
     for key in ("rank", "dev"):
         order = [gpu.integer(key) if gpu is not None else None for _, gpu, _ in gpus]
         known = [number for number in order if number is not None]
@@ -195,6 +196,20 @@ def _gpus(
             "file, and the file may be a part of the machine"
         )
     return sorted(gpus, key=lambda entry: entry[0].attributes.get("busid", "").lower())
+
+
+def _reject_doubles(paste: Paste, gpus: list[tuple[Element, Element | None, int]]) -> None:
+    """Raise InputError where two GPUs have both rank and device number alike, as if one of them was pasted twice."""
+    seen: set[tuple[int, int]] = set()
+    for _, gpu, _ in gpus:
+        if gpu is None:
+            continue
+        rank, device = gpu.integer("rank"), gpu.integer("dev")
+        if rank is None or device is None or rank < 0:
+            continue
+        if (rank, device) in seen:
+            paste.fail(f"a second GPU has rank {rank} and dev {device}; expected each once", gpu.line)
+        seen.add((rank, device))
 
 
 def _links(
@@ -256,7 +271,13 @@ def _hubs(num_gpus: int, chips: Mapping[str, Mapping[int, int]]) -> tuple[dict[i
 def _cards(found: _Found, warnings: list[str]) -> tuple[Card, ...]:
     """Cards with the speeds of their ports added up, without those for management."""
     cards, odd = [], 0
+    seen: set[str] = set()
     for name, nets, pci, place in found.cards:
+        bus = "" if pci is None else pci.attributes.get("busid", "").lower()
+        if bus and bus in seen:
+            warnings.append(f"a second card has bus id {bus!r} and is left out")
+            continue
+        seen.add(bus)
         speeds = [net.number("speed") for net in nets]
         known = [speed / 8000 for speed in speeds if speed is not None and MIN_MBIT_S <= speed <= MAX_MBIT_S]
         gb_s = sum(known) if known and len(known) == len(speeds) else None

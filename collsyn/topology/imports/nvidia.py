@@ -106,7 +106,8 @@ class _Matrix:
         if header and not block.titles:
             self.warnings.append("the header has no CPU Affinity, so the table may be cut at the right")
         if not header:
-            self.warnings.append("the header is missing; columns are told by the X of each row")
+            gpus = sum(name.startswith("GPU") for name in spots.values())
+            self.warnings.append(f"the header is missing: the {gpus} GPUs that the rows tell of may not be all")
         return [spots[at] for at in range(width)]
 
     def _place(self, row: Row) -> None:

@@ -55,7 +55,7 @@ def blocks(paste: Paste) -> list[Block]:
     found: list[Block] = []
     last: Row | None = None
     for number, line in enumerate(paste.lines):
-        if not _MAYBE.search(line):
+        if not _MAYBE.search(line) and (last is None or number != last.line + 1) and "Affinity" not in line:
             last = None
             continue
         tokens = _tokens(line)
@@ -74,6 +74,8 @@ def blocks(paste: Paste) -> list[Block]:
                 found.append(Block())
             found[-1].rows[row.label] = row
             last = row
+        elif tokens and all(token in _TITLES for token in tokens) and found and not found[-1].rows:
+            found[-1].titles += tokens
         elif last is not None and number == last.line + 1 and _is_continuation(tokens):
             more = _cells(tokens)
             last.cells += more[0]

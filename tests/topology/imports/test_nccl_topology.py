@@ -101,6 +101,12 @@ def test_two_gpus_of_one_bus_id_are_refused():
         read(text)
 
 
+def test_two_gpus_of_one_rank_and_device_are_refused():
+    text = topology_xml(4).replace('dev="2" sm="80" rank="2"', 'dev="1" sm="80" rank="1"')
+    with pytest.raises(InputError, match="a second GPU has rank 1 and dev 1"):
+        read(text)
+
+
 def test_the_file_may_stand_in_a_paste():
     text = "$ cat topo.xml\n<!-- made by hand -->\n" + topology_xml(4, pairs=RING) + "$ exit\n"
     assert dict(read(text).lanes) == RING
