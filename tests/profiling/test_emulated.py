@@ -1,9 +1,10 @@
 """Profiles of emulated machines."""
 
+import numpy as np
 import pytest
 
 from collsyn.model.profile import read_profile
-from collsyn.profiling import host
+from collsyn.profiling import host, together
 from collsyn.runtime.native_loader import native_library
 from collsyn.topology.resolve import load_topology
 
@@ -57,10 +58,31 @@ def test_the_profile_is_that_of_the_machine():
 @needs_compiler
 @pytest.mark.slow
 def test_a_pair_without_links_is_relayed():
-    machine = load_topology("line:3")
+    machine = load_topology("mesh:3")
     profile = host.profile_host(3, host.EMULATED, "fork", emulate=machine)
     assert {(link.src, link.dst): link.via for link in profile.links if link.via is not None} == {
         (0, 2): 1,
         (2, 0): 1,
     }
     assert profile.topology().num_links == machine.num_links
+
+
+@needs_compiler
+def test_pairs_run_together_and_the_profile_says_so(monkeypatch):
+    monkeypatch.setattr(host, "_MESSAGE_S", 1e-3)
+    monkeypatch.setattr(host, "_LATENCY_S", 1e-4)
+    monkeypatch.setattr(together, "_MESSAGE_S", 5e-4)
+    effort = host.Effort((1, 65536), (), (4096, 65536), 1, runs_per_rank=2)
+    shares = []
+    profile = host.profile_host(4, effort, "fork", emulate=load_topology("switch:4"), on_progress=shares.append)
+    # Four runs a rank with all its pairs at once, two with halves of what it receives, and crossings if any shared.
+    assert 16 <= profile.method["joint_runs"] <= 32
+    assert profile.ports == ()
+    assert {(one.ranks, one.out) for one in profile.shared} <= {
+        (ranks, out)
+        for ranks in ((0,), (1,), (2,), (3,), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+        for out in (0, 1)
+    }
+    assert profile.topology().num_ranks == 4
+    assert np.all(np.diff(shares) >= 0)
+    assert shares[-1] <= 1
