@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Vertices of a set that are named before the rest is counted.
 SHOWN_VERTICES = 8
+# In the order of the table; the last is for allreduces along trees alone.
+_SCOPES = ("fluid", "chunk", "tree")
 
 
 @click.command(
@@ -54,20 +56,22 @@ def command(
 
     The fluid bound holds for any splitting of the data into chunks, the chunk bound for N chunks a
     rank that travel whole, one in a message. algbw is the bandwidth that no size exceeds.
+    The tree bound holds for allreduces that sum along trees to roots and copy along trees from
+    them, as nearly all do; others may beat it.
     """
-    from collsyn.bounds import chunk_bound, fluid_bound
+    from collsyn.bounds import chunk_bound, fluid_bound, tree_bound
 
     whole_chunks = None if collective == "custom" else chunks
     problem = make_problem(collective, topology, size_bytes, whole_chunks, root, subset, groups, counts, spec)
     asked = problem.collective(), problem.topology, problem.size_bytes
-    fluid, whole = fluid_bound(*asked), chunk_bound(*asked)
+    fluid, whole, tree = fluid_bound(*asked), chunk_bound(*asked), tree_bound(*asked)
     if as_json:
-        emit_json(_document(problem, fluid, whole))
+        emit_json(_document(problem, fluid, whole, tree))
     else:
-        _show(problem, fluid, whole)
+        _show(problem, fluid, whole, tree)
 
 
-def _document(problem: "Problem", fluid: "Bound", whole: "Bound") -> dict[str, Any]:
+def _document(problem: "Problem", fluid: "Bound", whole: "Bound", tree: "Bound | None") -> dict[str, Any]:
     from collsyn.model.metrics import algbw_gb_s, busbw_gb_s
 
     num_ranks = max(len(group) for group in problem.collective().groups)
@@ -88,6 +92,9 @@ def _document(problem: "Problem", fluid: "Bound", whole: "Bound") -> dict[str, A
         "chunk_bound_us": whole.document()["bound_us"],
         "chunk_bound_kind": whole.kind,
         "chunk_certificate": dict(whole.certificate),
+        "tree_bound_us": None if tree is None else tree.document()["bound_us"],
+        "tree_algbw_exact": None if tree is None else tree.algbw_exact,
+        "tree_certificate": None if tree is None else dict(tree.certificate),
         "arguments": [bound.document() for bound in _all_bounds(problem)],
     }
 
@@ -99,7 +106,7 @@ def _all_bounds(problem: "Problem") -> list["Bound"]:
     return [*bounds_by_argument(*asked), *whole_bounds_by_argument(*asked)]
 
 
-def _show(problem: "Problem", fluid: "Bound", whole: "Bound") -> None:
+def _show(problem: "Problem", fluid: "Bound", whole: "Bound", tree: "Bound | None") -> None:
     from collsyn.units import format_size, s_to_us
 
     machine = problem.topology
@@ -109,6 +116,7 @@ def _show(problem: "Problem", fluid: "Bound", whole: "Bound") -> None:
         f"no schedule is quicker than {s_to_us(fluid.time_s):.4f} us; "
         f"with {problem.collective().chunks_per_rank} whole chunks a rank, {s_to_us(whole.time_s):.4f} us"
     )
+    bounds = [*_all_bounds(problem), *([tree] if tree else [])]
     rows = [
         (
             bound.kind,
@@ -117,7 +125,7 @@ def _show(problem: "Problem", fluid: "Bound", whole: "Bound") -> None:
             "-" if bound.algbw_exact is None else str(bound.algbw_exact),
             _words(bound.certificate, machine),
         )
-        for bound in sorted(_all_bounds(problem), key=lambda bound: (bound.scope != "fluid", -bound.time_s))
+        for bound in sorted(bounds, key=lambda bound: (_SCOPES.index(bound.scope), -bound.time_s))
     ]
     table(title, ("argument", "holds for", "us", "algbw GB/s", "because"), rows)
 
@@ -128,6 +136,8 @@ def _words(certificate: "Mapping[str, Any]", topology: "Topology") -> str:
 
     if certificate["kind"] == "path":
         return f"rank {certificate['to']} is that far from rank {certificate['from']}"
+    if certificate["kind"] == "dual":
+        return f"trees up and down share {certificate['capacity_gb_s']} GB/s of all links, weighted by sets"
     if "chunks" in certificate or "messages" in certificate:
         amount = f"{certificate.get('chunks', certificate.get('messages'))} messages"
     else:

@@ -9,7 +9,7 @@ import numpy as np
 
 from collsyn.bounds.argument import Proof, Refused, refuse
 from collsyn.bounds.case import Case
-from collsyn.bounds.table import ARGUMENTS, argument
+from collsyn.bounds.table import ARGUMENTS, TREE_ARGUMENTS, argument
 from collsyn.errors import CollsynError
 from collsyn.model.bound import Bound
 from collsyn.model.collective import Collective
@@ -41,6 +41,17 @@ def chunk_bound(collective: Collective, topology: Topology, size_bytes: int, bat
     """
     fluid = fluid_bound(collective, topology, size_bytes)
     return _strongest([fluid, *whole_bounds_by_argument(collective, topology, size_bytes, batched)], "chunk")
+
+
+def tree_bound(collective: Collective, topology: Topology, size_bytes: int) -> Bound | None:
+    """The bound for an allreduce that sums up trees to roots and copies down trees from them; None for what is none.
+
+    It is no bound on other schedules, and where latency counts it may be below `fluid_bound`. Raises as `fluid_bound`.
+    Complexity: that of `joint_split`.
+    """
+    case = Case(collective, topology, size_bytes)
+    case.check_reachable()
+    return next((bound for name in TREE_ARGUMENTS for bound in _proofs(case, name, {}, "tree")), None)
 
 
 def avoids_overhead(schedule: Schedule) -> bool:
@@ -111,9 +122,9 @@ def _algbw(bound: Bound) -> Fraction | float:
     return math.inf if bound.algbw_exact is None else bound.algbw_exact
 
 
-def _proofs(case: Case, name: str, extra: Mapping[str, Any]) -> list[Bound]:
+def _proofs(case: Case, name: str, extra: Mapping[str, Any], scope: str | None = None) -> list[Bound]:
     this = argument(name)
-    scope = "fluid" if case.length is None else "chunk"
+    scope = scope or ("fluid" if case.length is None else "chunk")
     found = []
     for certificate in this.propose(case):
         try:
@@ -139,8 +150,8 @@ def _prove(
     topology: Topology,
     size_bytes: int,
 ) -> Proof:
-    if name not in ARGUMENTS:
-        refuse(f"there is no argument {name!r}")
+    if name not in (TREE_ARGUMENTS if scope == "tree" else ARGUMENTS):
+        refuse(f"there is no argument {name!r} for a {scope} bound")
     this = argument(name)
     if certificate.get("kind") != this.kind:
         refuse(f"a certificate of kind {certificate.get('kind')!r} does not serve the argument {name}")

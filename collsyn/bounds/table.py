@@ -13,9 +13,12 @@ ARGUMENTS: dict[str, str] = {
     "lengths": "collsyn.bounds.lengths:ARGUMENT",
 }
 
+# Those that hold for schedules of one form only, here for allreduces along trees: bounds of scope `tree`.
+TREE_ARGUMENTS: dict[str, str] = {"dual": "collsyn.bounds.dual:ARGUMENT"}
+
 
 def argument(name: str) -> Argument:
-    """The argument of that name in the table."""
-    module, _, attribute = ARGUMENTS[name].partition(":")
+    """The argument of that name in the tables."""
+    module, _, attribute = (ARGUMENTS | TREE_ARGUMENTS)[name].partition(":")
     found: Argument = getattr(import_module(module), attribute)
     return found

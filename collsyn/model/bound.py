@@ -13,9 +13,10 @@ from collsyn.units import s_to_us
 class Bound:
     """No schedule of the problem finishes before `time_s`; `certificate` lets anyone recheck it without a solver.
 
-    `scope` is `fluid` (any splitting of the data allowed) or `chunk` (this schedule's chunks whole, one message each
-    unless batched, overhead counted). `kind` names the argument (docs/bounds.md lists them), and `algbw_exact` is the
-    exact algorithm bandwidth in GB/s that no schedule exceeds at any size, where an argument of throughput gives one.
+    `scope` is `fluid` (any splitting of the data allowed), `chunk` (this schedule's chunks whole, one message each
+    unless batched, overhead counted) or `tree` (any splitting, but only allreduces along trees). `kind` names the
+    argument (docs/bounds.md lists them), and `algbw_exact` is the exact algorithm bandwidth in GB/s that no schedule
+    exceeds at any size, where an argument of throughput gives one.
     """
 
     time_s: float
@@ -34,7 +35,7 @@ class Bound:
 
 def bound_from_fields(fields: Fields) -> Bound:
     """The bound of a document; raises InputError."""
-    scope = fields.text("scope", choices=["fluid", "chunk"])
+    scope = fields.text("scope", choices=["fluid", "chunk", "tree"])
     kind = fields.text("kind")
     fields.number("bound_us", minimum=0)
     time_s = fields.number("bound_s", minimum=0)

@@ -192,7 +192,7 @@ class _Run:
         if alike not in self.whole:
             collective, topology = schedule.collective, schedule.topology
             self.whole[alike] = chunk_bound(collective, topology, schedule.size_bytes, alike[1])
-        return [self.fluid, self.whole[alike]]
+        return [self.fluid, self.whole[alike], *(bound for bound in schedule.bounds if bound.scope == "tree")]
 
     def _report(self, found: list[Candidate]) -> None:
         if self.options.progress is None:
