@@ -8,6 +8,7 @@ import click
 from ._gate import Gate, gate_options
 from ._options import FILE, collective_name, examples, json_option, plot_option, seed_option, size, subset_option
 from ._output import emit_json, note, progress, text
+from ._problem import note_assumptions
 from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ def _machine(text: str, subset: tuple[int, ...] | None) -> "Topology":
     from collsyn.topology.resolve import load_topology
 
     machine = load_topology(text)
+    note_assumptions(machine)
     return machine if subset is None else machine.subset(subset)
 
 

@@ -18,6 +18,7 @@ from ._options import (
     topology_option,
 )
 from ._output import emit_json, note, table, text
+from ._problem import note_assumptions
 
 if TYPE_CHECKING:
     from collsyn.check.recognise import Foreign
@@ -87,6 +88,9 @@ def command(
         require_picture(plot)
     _, what = read_content(file)
     costs = load_topology(topology) if topology is not None else None
+    machine = costs if costs is not None else what.topology if isinstance(what, Schedule) else None
+    if machine is not None:
+        note_assumptions(machine)
     asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule) else DEFAULT_SIZE)
     drawing = show_ranks is not None or window_s is not None
     drawings: list[str] = []

@@ -45,6 +45,14 @@ def test_a_paste_becomes_a_file_that_other_commands_take(folder, run_cli, monkey
         assert "assumed, not in the file: costs, nvlink" in later.stderr
 
 
+def test_a_schedule_carries_on_what_was_assumed(folder, run_cli):
+    (folder / "m.txt").write_text(MACHINES["pairs"])
+    asked = ("--collective", "allgather", "--topology", "m.txt", "--size", "1M", "--method", "ring")
+    assert run_cli("synthesize", *asked, "-o", "s.json").code == 0
+    done = run_cli("simulate", "s.json")
+    assert (done.code, "assumed, not in the file: costs, nvlink, pcie" in done.stderr) == (0, True)
+
+
 def test_without_a_file_the_topology_is_printed_as_it_would_be_written(folder, run_cli):
     (folder / "m.txt").write_text(MACHINES["pairs"])
     printed = run_cli("topology", "import", "m.txt", "--name", "mine").stdout
