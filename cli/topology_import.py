@@ -54,7 +54,9 @@ def bandwidths(values: Sequence[str]) -> dict[str, float]:
     metavar="KEY=VALUE",
     help="GB/s of a lane (nvlink, xgmi), a link (pcie, uplink, smp) or a card (nic).",
 )
-@click.option("--boxes", type=click.IntRange(1, 4096), default=1, show_default=True, metavar="N", help="So many of it.")
+@click.option(
+    "--boxes", type=click.IntRange(1, 4096), default=1, show_default=True, metavar="N", help="Join N such boxes."
+)
 @click.option(
     "--fabric",
     type=click.Choice(["rails", "one"]),
@@ -189,6 +191,10 @@ def _show(topology: "Topology", output: str) -> None:
         ("switches", len(topology.switch_names)),
         ("links", f"{topology.num_links} (one direction each)"),
     ]
+    cards = topology.provenance.get("cards", [])
+    if cards:
+        near = " | ".join(" ".join(map(str, card["near"])) for card in cards)
+        rows.append(("network cards a box", f"{len(cards)}, next to ranks {near}"))
     if "fabric" in topology.provenance:
         rows.append(("between boxes", str(topology.provenance["fabric"])))
     table(topology.name, ("property", "value"), rows)

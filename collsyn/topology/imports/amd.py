@@ -102,7 +102,6 @@ def _read(paste: Paste, kind: str) -> Described:
         why=why,
         lane_gb_s=same.pop() if len(same) == 1 else None,
         warnings=tuple(warnings),
-        told=frozenset({"links", "pcie"}),
     )
 
 

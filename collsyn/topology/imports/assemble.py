@@ -61,6 +61,9 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
     built = _built(described, graph, table, options, rails)
+    idle = [key for key in options.gb_s if key not in table.used]
+    if idle:
+        warnings.append(f"--bandwidth {' and '.join(idle)} changes nothing: there is no such link in this topology")
     provenance: dict[str, Any] = {"source": described.kind, "inputs": list(inputs), "assumed": table.assumed}
     if described.cards:
         provenance["cards"] = [
@@ -110,6 +113,7 @@ class _Table:
         self.described, self.given = described, given
         self.generation = links.GENERATIONS.get(described.generation or "", links.UNKNOWN)
         self.assumed: dict[str, str] = {"costs": links.COSTS_SOURCE}
+        self.used: set[str] = set()
 
     def costs(self, edge: Edge) -> tuple[float, float, float, int]:
         """Alpha, beta of all lanes, overhead and lanes of a link."""
@@ -127,9 +131,10 @@ class _Table:
     def gb_s(self, kind: str, said: float | None) -> float:
         """The user's number, else the file's, else that of the table, which is noted."""
         key = self.described.family or "nvlink" if kind in ("hub", "nvlink", "xgmi") else kind
-        given = self.given.get(key, self.given.get("pcie") if key == "uplink" else None)
-        if given is not None:
-            return given
+        for name in (key, "pcie") if key == "uplink" else (key,):
+            if name in self.given:
+                self.used.add(name)
+                return self.given[name]
         if said is not None:
             return said
         gb_s, why = self._usual(key)
@@ -296,7 +301,6 @@ def combined(first: Described, others: Sequence[tuple[str, Described]]) -> Descr
             processor=found.processor or other.processor,
             lane_gb_s=found.lane_gb_s or other.lane_gb_s,
             kind=f"{found.kind} with {other.kind}",
-            told=found.told | other.told,
         )
         warnings += other.warnings
     hidden = ("in a virtual machine NVLink may be hidden", "by their PCI class only")
@@ -320,7 +324,8 @@ def measured_topology(profile: Profile) -> Topology:
 
 def assumed(topology: Topology) -> list[str]:
     """One line on what was assumed of an imported topology; nothing where nothing was."""
-    found = topology.provenance.get("assumed")
+    found, warnings = topology.provenance.get("assumed"), topology.provenance.get("warnings")
     if not isinstance(found, Mapping) or not found:
         return []
-    return [f"{topology.name}: assumed, not in the file: {', '.join(map(str, found))} (topology show says what)"]
+    also = f"; warnings: {len(warnings)}" if isinstance(warnings, list) and warnings else ""
+    return [f"{topology.name}: assumed, not in the file: {', '.join(map(str, found))}{also} (topology show says what)"]

@@ -45,7 +45,7 @@ class Described:
     `lanes` are direct links between GPUs (a < b) of the `family` nvlink or xgmi; each of `hubs` is a switch with the
     lanes of every GPU on it. `generation` is a key of links.GENERATIONS with `why` it was chosen; `lane_gb_s` is what
     the file says of a lane. `directed_gb_s` are links whose bandwidth the file gives outright. `processor` is a key of
-    links.PROCESSORS. `told` says what the file tells of: links, pcie or cards.
+    links.PROCESSORS.
     """
 
     kind: str
@@ -61,7 +61,6 @@ class Described:
     lane_gb_s: float | None = None
     processor: str | None = None
     warnings: tuple[str, ...] = ()
-    told: frozenset[str] = frozenset()
 
     @property
     def num_gpus(self) -> int:

@@ -52,7 +52,6 @@ def read(paste: Paste) -> Described:
             f"these are the links that NCCL's {'rings' if ring else 'trees'} use, as wide as the channels on them; "
             "the machine may have others",
         ),
-        told=frozenset({"links"}),
     )
 
 

@@ -81,7 +81,6 @@ def read(paste: Paste) -> Described:
         why=why,
         processor=found.processors[0] if found.processors else None,
         warnings=tuple(warnings),
-        told=frozenset({"pcie", *(["links"] if direct or hubs else []), *(["cards"] if cards else [])}),
     )
 
 

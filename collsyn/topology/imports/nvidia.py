@@ -168,7 +168,6 @@ class _Matrix:
             why=why,
             lane_gb_s=_lane_of_status(self.paste.text),
             warnings=tuple(dict.fromkeys(self.warnings)),
-            told=frozenset({"links", "pcie", *(["cards"] if cards else [])}),
         )
 
     def _split_run_on(self) -> None:

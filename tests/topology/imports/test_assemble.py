@@ -102,6 +102,13 @@ def test_what_the_user_or_the_file_says_is_not_assumed():
     assert set(xml.provenance["assumed"]) == {"costs", "smp"}
 
 
+def test_a_bandwidth_of_links_that_are_not_there_is_said_to_change_nothing():
+    topology = build(ALL["cube mesh"], gb_s={"xgmi": 3.0, "pcie": 3.0})
+    assert any("xgmi and pcie changes nothing" in warning for warning in topology.provenance["warnings"])
+    assert "warnings: 1" in assumed(topology)[0]
+    assert "warnings" not in build(ALL["old"], gb_s={"pcie": 3.0}).provenance
+
+
 def test_the_switch_of_new_generations_multicasts_and_reduces():
     new, old = build(ALL["xml switch"]), build(ALL["switch"])
     assert (new.multicast.sum(), new.reduction.sum()) == (1, 1)
