@@ -16,6 +16,8 @@ _NIC_CLASSES = ("0x0200", "0x0207")
 _SWITCH_CLASS, _PROCESSOR_CLASS = "0x068000", "0x068001"
 # Ports of less than a fourth of the fastest one's speed are for management; Mbit/s beyond the limits are no speeds.
 MANAGEMENT = 4
+# 10 Gb/s and less is no network for GPUs.
+SLOW_GB_S = 1.25
 MIN_MBIT_S, MAX_MBIT_S = 100, 3_200_000
 MAX_GPUS = 1024
 
@@ -285,6 +287,8 @@ def _cards(found: _Found, warnings: list[str]) -> tuple[Card, ...]:
     if odd:
         warnings.append(f"{odd} cards have a speed outside {MIN_MBIT_S} .. {MAX_MBIT_S} Mbit/s, which is not used")
     fastest = max((card.gb_s for card in cards if card.gb_s is not None), default=0.0)
+    if 0 < fastest <= SLOW_GB_S and all(card.gb_s is not None for card in cards):
+        warnings.append(f"the fastest card has {fastest:g} GB/s: perhaps those for messages are not in the file")
     kept = [card for card in cards if card.gb_s is None or card.gb_s * MANAGEMENT >= fastest]
     if len(kept) < len(cards):
         warnings.append(f"{len(cards) - len(kept)} slow cards are left out, as for management")

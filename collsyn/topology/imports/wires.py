@@ -200,7 +200,13 @@ def _merged(edges: Sequence[Edge], ports: Sequence[Edge]) -> tuple[list[Edge], l
             del near[end], near[low][end], near[high][end]
             near[low][high] = near[high][low] = joined
     kept = dict.fromkeys(edge for around in near.values() for edge in around.values())
-    return list(kept), moved
+    return sorted(kept, key=_by_number), moved
+
+
+def _by_number(edge: Edge) -> tuple[bool, int, str, str]:
+    """Links of GPUs by their numbers, then those between places."""
+    number = edge.a if isinstance(edge.a, int) else 0
+    return isinstance(edge.a, str), number, str(edge.a), str(edge.b)
 
 
 def _gpus_first(item: tuple[End, Edge]) -> tuple[bool, str]:

@@ -84,6 +84,10 @@ def test_odd_files_are_read_and_their_oddity_said(change, words):
     assert said(described, words), described.warnings
 
 
+def test_a_network_that_is_too_slow_for_gpus_is_said():
+    assert said(read(topology_xml(4, mbit_s=1000)), "perhaps those for messages")
+
+
 def test_speeds_that_are_empty_are_not_said():
     described = read(topology_xml(2, pairs={(0, 1): 12}, speed=""))
     assert {gpu.gb_s for gpu in described.gpus} == {None}
