@@ -4,8 +4,8 @@
 
 For each allocation: the optimum in links (one direction), the rate of the trees over it, the time of the bytes at the
 optimum over the time of the verified schedule, and how much faster that is than the ring methods (no number: no ring
-was found). The optima are those of tests/support/dgx1_allocations.csv; the exit code counts rows that miss them, or 0.97 of
-them at 1G.
+was found). The optima are those of tests/support/dgx1_allocations.csv; the exit code counts rows that miss them, or
+0.97 of them at 1G.
 """
 
 import argparse

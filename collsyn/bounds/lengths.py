@@ -7,11 +7,10 @@ import numpy as np
 
 from collsyn.bounds.argument import Certificate, Proof, refuse
 from collsyn.bounds.case import ALL_RANKS, Case
+from collsyn.bounds.concurrent import MAX_LENGTH, concurrent_lengths
 from collsyn.bounds.filling import earliest_bytes
 from collsyn.bounds.ways import shortest
 from collsyn.model.arrays import F64, I64
-
-MAX_LENGTH = 1 << 20
 
 
 class Lengths:
@@ -28,7 +27,8 @@ class Lengths:
     counts_chunks = False
 
     def propose(self, case: Case) -> list[dict[str, Any]]:
-        """All links of length 1, and lengths proportional to inverse bandwidth; none on machines too large for that."""
+        """All links of length 1, lengths proportional to inverse bandwidth, and those of a linear program; none on
+        machines too large for that."""
         t = case.topology
         if t.num_ranks > ALL_RANKS:
             return []
@@ -36,6 +36,9 @@ class Lengths:
         found = [np.ones(t.num_links, dtype=np.int64)]
         if inverse.max(initial=1) > 1:
             found.append(np.minimum(inverse, MAX_LENGTH))
+        best = concurrent_lengths(case)
+        if best is not None:
+            found.append(best)
         return [{"kind": self.kind, "lengths": lengths.tolist()} for lengths in found]
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:

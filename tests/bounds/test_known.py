@@ -56,7 +56,7 @@ def star(n, gb_s=50):
         (full(8), "allreduce", Fraction(200)),
         (full(8), "alltoall", Fraction(400)),
         (full(8), "gather", Fraction(400)),
-        (full(8), "sendrecv", Fraction(350)),
+        (full(8), "sendrecv", Fraction(200)),  # 50 straight on, 150 over others: two of 350 out of a rank for each byte
         (star(8), "allgather", Fraction(400, 7)),
         (star(8), "allreduce", Fraction(200, 7)),
         (dgx1(), "allgather", Fraction(1200, 7)),  # six lanes of 25 into a GPU

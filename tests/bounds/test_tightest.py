@@ -14,7 +14,7 @@ from collsyn.bounds.case import Case
 from collsyn.bounds.tightest import tightest_sets
 from collsyn.model.collective import make_collective
 from collsyn.topology.resolve import load_topology
-from tests.bounds.test_validity import must_enter, tightest_cut
+from tests.bounds.test_validity import flow_program_s, must_enter, tightest_cut
 from tests.support.topologies import ZOO, build, random_topologies, zoo
 
 M = 1 << 20
@@ -78,6 +78,34 @@ def test_certificates_are_rechecked_and_the_reversal_agrees(name, kind):
     if kind in backwards:
         other = fluid_bound(make_collective(backwards[kind], topology.num_ranks), topology.reversed(), 1 << 30)
         assert other.algbw_exact == bound.algbw_exact
+
+
+@FEWER
+@given(random_topologies(max_ranks=4, max_switches=1), st.sampled_from(["alltoall", "sendrecv", "scatter"]))
+def test_lengths_from_the_program_prove_the_largest_concurrent_flow(topology, kind):
+    collective = make_collective(kind, topology.num_ranks)
+    proved = min(b.algbw_exact for b in bounds_by_argument(collective, topology, M) if b.algbw_exact is not None)
+    assert M / float(proved) * 1e-9 == pytest.approx(flow_program_s(collective, topology), rel=1e-5)
+
+
+# Per ordered pair of ranks, known from linear programs elsewhere: 0.375 of a link on a DGX-1V.
+PAIRS = {"dgx1": Fraction(75, 8), "dgx-a100:2": Fraction(25, 8), "mi250:1": Fraction(75, 16)}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_known_rates_of_alltoall(name):
+    topology = load_topology(name)
+    n = topology.num_ranks
+    assert fluid_bound(make_collective("alltoall", n), topology, M).algbw_exact == PAIRS[name] * n
+
+
+def test_alltoall_where_no_simple_argument_is_tight():
+    topology = load_topology("genkautz:4x32")
+    collective = make_collective("alltoall", 32)
+    bound = fluid_bound(collective, topology, 1 << 30)
+    assert bound.kind == "lengths" and recheck(bound, collective, topology, 1 << 30) is None
+    others = [b for b in bounds_by_argument(collective, topology, 1 << 30) if b.kind != "lengths" and b.algbw_exact]
+    assert bound.algbw_exact < min(b.algbw_exact for b in others)
 
 
 # GB/s of the size: 1/x* in ForestColl's papers and runs.
