@@ -20,7 +20,13 @@ from ._problem import OUT
     ),
 )
 @click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
-@click.option("--format", "format_name", required=True, metavar="F", help="msccl-xml, chrome-trace, json or tuner-csv.")
+@click.option(
+    "--format",
+    "format_name",
+    required=True,
+    metavar="F",
+    help="msccl-xml, mscclpp-json, chrome-trace, json or tuner-csv.",
+)
 @click.option("--dialect", metavar="D", help="Whose reader: msccl, azure or rccl for msccl-xml. [default: azure]")
 @click.option("--proto", metavar="P", help="LL, LL128 or Simple. [default: by size]")
 @click.option("--in-place/--out-of-place", default=None, help="Only for calls of this kind. [default: both]")
@@ -47,7 +53,7 @@ def command(
 ) -> None:
     """Write schedules or plans as files of another runtime, verified as that runtime runs it, or of a tool.
 
-    For runtimes msccl-xml; chrome-trace to look at, json for programs, tuner-csv for NCCL.
+    For runtimes msccl-xml and mscclpp-json; chrome-trace to look at, json for programs, tuner-csv for NCCL.
 
     Several FILEs are schedules of one collective at different sizes: each gets the sizes around its
     own, and all of them a folder that the runtime can be pointed to.

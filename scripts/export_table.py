@@ -3,9 +3,9 @@
     python scripts/export_table.py                                     # all, about an hour
     python scripts/export_table.py --topologies dgx1 --sizes 1M --dialects azure
 
-A row is a collective, a machine, a size and a dialect: simulated time of the plan and of the file that was read back,
-their ratio, thread blocks and steps of the largest GPU, and what `collsyn verify` says of the file, or the line with
-which the export was refused. The exit code counts the files that are wrong.
+A row is a collective, a machine, a size and a dialect of MSCCL XML, or MSCCL++ JSON: simulated time of the plan and of
+the file that was read back, their ratio, thread blocks and steps of the largest GPU, and what `collsyn verify` says of
+the file, or the line with which the export was refused. The exit code counts the files that are wrong.
 """
 
 import argparse
@@ -18,12 +18,13 @@ from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import CollsynError, InputError
 from collsyn.export.msccl import DIALECTS
 from collsyn.export.msccl_check import read_msccl
-from collsyn.export.msccl_export import export
-from collsyn.export.table import Options
+from collsyn.export.mscclpp_check import read_mscclpp
+from collsyn.export.table import Options, exporter
 from collsyn.model.kinds import KINDS
 from collsyn.model.schedule import Schedule
 from collsyn.units import s_to_us
 
+JSON = "mscclpp-json"
 TOPOLOGIES = ["full:8", "dgx1", "dgx-a100:1", "ndv2:2", "dgx-a100:2", "mi250:1", "torus:4x4"]
 COLLECTIVES = [kind for kind in KINDS if kind not in ("alltoallv", "custom")]
 
@@ -34,11 +35,11 @@ def main() -> int:
     parser.add_argument("--collectives", nargs="+", default=COLLECTIVES)
     parser.add_argument("--topologies", nargs="+", default=TOPOLOGIES)
     parser.add_argument("--sizes", nargs="+", default=["64K", "1M", "64M"])
-    parser.add_argument("--dialects", nargs="+", default=list(DIALECTS))
+    parser.add_argument("--dialects", nargs="+", default=[*DIALECTS, JSON], help=f"of MSCCL XML, or {JSON}")
     parser.add_argument("--method", default="auto")
     options = parser.parse_args()
     wrong = 0
-    head = f"{'topology':11} {'collective':13} {'size':>5} {'method':10} {'dialect':7} {'plan us':>10} {'file us':>10}"
+    head = f"{'topology':11} {'collective':13} {'size':>5} {'method':10} {'dialect':12} {'plan us':>10} {'file us':>10}"
     print(f"{head} {'ratio':>6} {'tb':>4} {'steps':>5} {'s':>5}  verdict")
     for topology in options.topologies:
         for kind in options.collectives:
@@ -60,7 +61,7 @@ def row(topology: str, kind: str, size: str, options: argparse.Namespace) -> int
     wrong = 0
     for dialect in options.dialects:
         begin = time.perf_counter()
-        cells = f"{topology:11} {kind:13} {size:>5} {made:10} {dialect:7} {s_to_us(plan_s):10.2f}"
+        cells = f"{topology:11} {kind:13} {size:>5} {made:10} {dialect:12} {s_to_us(plan_s):10.2f}"
         try:
             facts = judged(schedule, dialect)
         except InputError as error:
@@ -75,8 +76,9 @@ def row(topology: str, kind: str, size: str, options: argparse.Namespace) -> int
 
 def judged(schedule: Schedule, dialect: str) -> dict[str, Any]:
     """One file, written, read back, verified and simulated; raises InputError where the format cannot say it."""
-    [file] = export([(Path("schedule"), schedule)], Options(dialect=dialect))
-    program = read_msccl(file.content, file.name)
+    name, given = (JSON, None) if dialect == JSON else ("msccl-xml", dialect)
+    [file] = exporter(name)([(Path("schedule"), schedule)], Options(dialect=given))
+    program = read_mscclpp(file.content, file.name) if dialect == JSON else read_msccl(file.content, file.name)
     report = program.verify()
     plan = program.plan(schedule.size_bytes)
     return {

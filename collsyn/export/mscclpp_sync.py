@@ -33,9 +33,9 @@ def thread_problems(lanes: Lanes) -> Iterator[Problem]:
             elif entry.kind in ("move", "queue"):
                 if waits:
                     yield _unheld(waits[-1], entry, "runs before the wait ends")
-                clash = next((before for before in moves if _clash(lane.rank, before, entry)), None)
-                if clash is not None:
-                    yield _unheld(clash, entry, f"meets the memory of {place_name(clash.origin)}")
+                met = next((before for before in moves if clash(lane.rank, before, entry)), None)
+                if met is not None:
+                    yield _unheld(met, entry, f"meets the memory of {place_name(met.origin)}")
                 moves.append(entry)
             elif entry.kind == "give":
                 if moves and moves[-1].kind == "move":
@@ -53,7 +53,7 @@ def _unheld(before: Entry, entry: Entry, what: str) -> Problem:
     )
 
 
-def _clash(rank: int, before: Entry, entry: Entry) -> bool:
+def clash(rank: int, before: Entry, entry: Entry) -> bool:
     """Whether two operations touch the same memory, one of them writing, through different threads."""
     if before.origin == entry.origin:
         return False

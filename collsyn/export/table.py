@@ -13,6 +13,7 @@ from collsyn.model.schedule import Schedule
 # Name -> "module:function", an Exporter; loaded when it is asked for. A new format is one more row.
 FORMATS: dict[str, str] = {
     "msccl-xml": "collsyn.export.msccl_export:export",
+    "mscclpp-json": "collsyn.export.mscclpp_export:export",
     "chrome-trace": "collsyn.export.chrome_trace:export",
     "json": "collsyn.export.plain_json:export",
     "tuner-csv": "collsyn.export.tuner_csv:export",

@@ -1,0 +1,254 @@
+"""Writing MSCCL++ JSON: what is read back does the same, fits the executor's tables, and runs right elsewhere."""
+
+import json
+import random
+from dataclasses import replace
+from math import lcm
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collsyn import load_topology, lower, synthesize
+from collsyn.check.execute import execute
+from collsyn.check.reference import make_inputs
+from collsyn.check.simulate_plan import simulate_plan
+from collsyn.errors import InputError
+from collsyn.export.mscclpp import MAX_OPS
+from collsyn.export.mscclpp_check import read_mscclpp
+from collsyn.export.mscclpp_export import export, port_pairs
+from collsyn.export.mscclpp_lower import grain_of, make_gpus
+from collsyn.export.mscclpp_write import program_text
+from collsyn.export.table import Options
+from collsyn.model.arrays import Rows
+from collsyn.model.bind import bind
+from collsyn.model.plan import Buffer, Op, Plan
+from tests.support.hand_plans import swap_plan
+from tests.support.mscclpp_files import BY_HAND, MUTATIONS, mutant
+from tests.support.mscclpp_runner import harm
+from tests.support.schedules import KINDS, by_hand, random_schedules
+
+GOLDEN = Path(__file__).parent / "golden"
+SAID = ("allgather", "reducescatter", "allreduce", "alltoall")
+
+
+def exported(source, **options):
+    """The one file of a source."""
+    [file] = export([(Path("a.json"), source)], Options(**options))
+    return file
+
+
+def outputs(plan, elements, in_place=False, seed=None):
+    """What a plan makes of random numbers."""
+    inputs = make_inputs(plan.collective, "int64", "sum", elements, seed=5)
+    return [array.tobytes() for array in execute(bind(plan, elements, 8, in_place), "int64", "sum", inputs, seed)]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.mscclpp.json")), ids=lambda path: path.name.split(".")[0])
+def test_golden_files(path):
+    collective, *place, size, name = path.name.split(".")[0].split("-")
+    schedule = synthesize(collective, ":".join(place), size, method=name)
+    assert exported(schedule).content.decode() == path.read_text()
+    assert harm(json.loads(path.read_text())) is None
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_collective_that_the_executor_knows_is_written_and_right(kind, in_place):
+    name = {"broadcast": "binomial", "reduce": "binomial", "sendrecv": "paths"}.get(kind, "direct")
+    schedule = synthesize(kind, "full:4", "64K", method=name)
+    if kind not in SAID or (kind == "alltoall" and in_place):
+        with pytest.raises(
+            InputError, match=r"a.json: collective: MSCCL\+\+ JSON knows no|--in-place: .* has no in-place"
+        ):
+            exported(schedule, in_place=in_place)
+        return
+    file = exported(schedule, in_place=in_place)
+    read = read_mscclpp(file.content, "f")
+    assert read.verify().ok
+    assert harm(json.loads(file.content)) is None
+    assert program_text(read.program).encode() == file.content
+    assert file.facts["simulated_us"] == pytest.approx(
+        simulate_plan(read.plan(1 << 16), schedule.topology, 1 << 16).finish_s * 1e6
+    )
+
+
+@settings(max_examples=25)
+@given(schedule=random_schedules(SAID), seed=st.integers(0, 9), reduce_by=st.sampled_from(["put", "get"]))
+def test_what_is_read_back_behaves_as_the_plan(schedule, seed, reduce_by):
+    """Equal results on data, in any order and in place; equal time where thread blocks are the channels of the plan."""
+    topology, size_bytes = schedule.topology, schedule.size_bytes
+    plan = lower(schedule, reduce_by=reduce_by)
+    # The file names no routes: the plan takes those that it would take without names, too.
+    plan = replace(plan, columns={**plan.columns, "route": np.full(plan.num_instructions, -1)})
+    for in_place in (False, True) if plan.collective.has_in_place else (False,):
+        try:
+            file = exported(plan, in_place=in_place, size_bytes=size_bytes)
+        except InputError as error:
+            assert "\n" not in str(error)
+            continue
+        read = read_mscclpp(file.content, "f")
+        assert read.verify().ok
+        after = read.plan(size_bytes)
+        elements = lcm(after.total_units, plan.total_units)
+        assert outputs(after, elements, seed=seed) == outputs(plan, elements, in_place)
+        whole = sum(len(gpu.blocks) for gpu in read.program.gpus) == plan.num_channels
+        if whole and not in_place and not port_pairs(topology):
+            times = [simulate_plan(each, topology, size_bytes).finish_s for each in (plan, after)]
+            assert times[1] == pytest.approx(times[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_faults_of_exported_files_are_found(kind):
+    good = [
+        json.loads(exported(synthesize(collective, where, "64K", method=name), in_place=in_place).content)
+        for collective, where, name, in_place in (
+            ("allgather", "ring:3", "ring", False),
+            ("allreduce", "full:3", "direct", True),
+            ("reducescatter", "full:3", "direct", False),
+        )
+    ]
+    rng = random.Random(kind)
+    for _ in range(25):
+        broken = mutant(rng.choice(good), kind, rng)
+        if broken is None:
+            continue
+        try:
+            found = not read_mscclpp(json.dumps(broken).encode(), "f").verify().ok
+        except InputError:
+            found = True
+        assert found or harm(broken, range(12)) is None, json.dumps(broken)
+
+
+def test_boxes_are_joined_by_port_channels():
+    schedule = synthesize("allreduce", "dgx-a100:2", "1M", method="ring")
+    file = exported(schedule)
+    document = json.loads(file.content)
+    for gpu in document["gpus"]:
+        for entry in gpu["channels"]:
+            for peer in entry["connected_to"]:
+                assert (entry["channel_type"] == "port") == (peer // 8 != gpu["id"] // 8)
+    names = {op["name"] for gpu in document["gpus"] for tb in gpu["threadblocks"] for op in tb["ops"]}
+    assert names & {"pws", "pwsf"}
+    assert harm(document, range(3)) is None
+
+
+def test_what_is_put_into_a_port_is_flushed_where_it_is_overwritten():
+    """Rank 0 sends its scratch to the other box twice, and fills it anew in between."""
+    plan = swap_plan(topology=load_topology("ndv2:2").subset([0, 8]))
+    assert port_pairs(plan.topology) == {(0, 1), (1, 0)}
+    copies = [{"op": Op.COPY, "dst_buffer": 2, "length": 1}]
+
+    def twice(channels):
+        for body in channels:
+            at = next(k for k, row in enumerate(body) if row["op"] == Op.PUT)
+            body[at:at] = copies
+            body[at + 1]["src_buffer"] = 2
+            body.insert(at + 3, {"op": Op.COPY, "dst_buffer": 2, "length": 1})
+
+    plan = swap_plan(twice, scratch=[[(-1, 0, 1)], [(-1, 0, 1)]], topology=plan.topology)
+    document = json.loads(exported(plan, size_bytes=1 << 16).content)
+    names = [op["name"] for op in document["gpus"][0]["threadblocks"][0]["ops"]]
+    assert "pwsf" in names
+    assert "pws" not in names
+    assert harm(document) is None
+
+
+def test_reads_across_boxes_are_refused_in_plans_and_avoided_in_schedules():
+    schedule = synthesize("reducescatter", "ndv2:2", "64K", method="ring")
+    exported(schedule)
+    with pytest.raises(InputError, match="reads memory in another box, which port channels cannot; lower it with put"):
+        exported(lower(schedule, reduce_by="get"))
+
+
+def test_long_channels_become_thread_blocks_one_after_the_other():
+    plan = lower(synthesize("allreduce", "ring:4", "1M", method="ring"), piece_bytes=1 << 14)
+    gpus = make_gpus(plan, False, frozenset())
+    assert max(np.diff(plan.channel_ptr)) > 2 * MAX_OPS
+    assert all(len(block.ops) <= MAX_OPS for gpu in gpus for block in gpu.blocks)
+    assert sum(len(gpu.blocks) for gpu in gpus) > plan.num_channels
+    file = exported(plan, size_bytes=1 << 20)
+    read = read_mscclpp(file.content, "f")
+    assert read.verify().ok
+    assert outputs(read.plan(1 << 20), read.plan().total_units * 4, seed=1) == outputs(
+        plan, read.plan().total_units * 4
+    )
+
+
+def test_every_flag_may_be_waited_for_by_several_channels():
+    """Three channels wait for one flag, one of them twice: three signals, each taken once."""
+    collective = synthesize("allgather", "full:2", "64K", method="direct").collective
+    told = [{"op": Op.SIGNAL, "peer": 1 - 0, "flag": 0, "value": v} for v in (1, 2)]
+    waits = [{"op": Op.WAIT, "peer": 0, "flag": 0, "value": v} for v in (1, 2)]
+    plan = Plan.build(collective, [(0, told), (1, waits), (1, [waits[1]]), (1, [waits[0], waits[0]])], [[], []], [0, 1])
+    gpus = make_gpus(plan, False, frozenset())
+    ops = [op for gpu in gpus for block in gpu.blocks for op in block.ops]
+    count = {name: sum(len(op.channels) for op in ops if op.name == name) for name in ("signal", "wait")}
+    assert count == {"signal": 4, "wait": 4}
+    assert len(gpus[0].channels["memory"]) == 3
+
+
+def test_chunks_are_as_long_as_all_ranges_allow():
+    plan = lower(by_hand("ring allgather"))
+    ends = plan.columns["dst_offset"] + plan.columns["length"]
+    grain = grain_of(plan)
+    assert grain >= 1
+    assert not (ends % grain).any()
+    gpus = make_gpus(plan, False, frozenset())
+    assert gpus[0].output_chunks * grain == plan.buffer_units()[0, Buffer.OUTPUT]
+
+
+def test_sizes_alignment_and_sets():
+    schedules = [
+        (Path(size), synthesize("allgather", "full:2", size, method="direct")) for size in ("64K", "1M", "16M")
+    ]
+    files = export(schedules, Options())
+    ranges = [(file.facts["min_bytes"], file.facts["max_bytes"]) for file in files]
+    assert ranges == [(0, (1 << 18) - 1), (1 << 18, (1 << 22) - 1), (1 << 22, (1 << 32) - 1)]
+    assert [file.facts["multiple_bytes"] for file in files] == [16 * file.facts["num_chunks"] for file in files]
+    one = export(schedules[:1], Options(min_bytes=16, max_bytes=4096))[0]
+    assert (one.facts["min_bytes"], one.facts["max_bytes"]) == (16, 4096)
+    document = json.loads(one.content)
+    assert (document["min_message_size"], document["max_message_size"], document["buffer_alignment"]) == (16, 4096, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dialect": "x"}, "--dialect: mscclpp-json has none"),
+        ({"protocol": "LL"}, "--proto: mscclpp-json has none"),
+        ({"size_bytes": 5}, "--size: a schedule has one of its own"),
+        ({"min_bytes": 100, "max_bytes": 50}, "no size is left between 100 and 50 bytes"),
+    ],
+)
+def test_options_that_cannot_be(options, words):
+    with pytest.raises(InputError) as error:
+        exported(synthesize("allgather", "full:2", "64K", method="direct"), **options)
+    assert words in str(error.value)
+
+
+def test_what_no_file_can_say_is_one_line():
+    for more in ({"groups": ((0, 1), (2, 3))}, {"counts": [1, 2, 3, 4]}):
+        with pytest.raises(InputError, match="one group of ranks with equal buffers"):
+            exported(synthesize("allgather", "full:4", "64K", method="direct", **more))
+    with pytest.raises(InputError, match=r"thread blocks, and 108 surely run at once"):
+        exported(lower(synthesize("allreduce", "ring:4", "64M", method="ring"), piece_bytes=1 << 16))
+    swapped = {Op.PUT: {"op": Op.GET, "peer": 1, "dst_buffer": 1, "dst_offset": 1, "src_offset": 0, "length": 1}}
+    plan = swap_plan(lambda channels: channels[0].append(swapped[Op.PUT]))
+    with pytest.raises(InputError, match="a GET between unequal offsets, which the executor of MSCCL"):
+        make_gpus(plan, False, frozenset())
+
+
+def test_plans_without_a_topology_are_written():
+    bare = replace(swap_plan(), topology=None, routes=Rows.of([]))
+    file = exported(bare)
+    assert file.facts["simulated_us"] is None
+    assert read_mscclpp(file.content, "f").verify().ok
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_writing_what_was_read_changes_nothing(name):
+    program = read_mscclpp(json.dumps(BY_HAND[name]).encode(), "f").program
+    assert read_mscclpp(program_text(program).encode(), "f").program == program
