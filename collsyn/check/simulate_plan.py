@@ -80,7 +80,10 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Instructions that move bytes between ranks (`rows`), and per instruction the number of its route in `routes`."""
+    """Instructions that load links (`rows`), and per instruction the number of its route in `routes`.
+
+    They move bytes between ranks, or copy them within one where that takes the rank's port.
+    """
 
     rows: I64
     route: I64
@@ -92,6 +95,7 @@ class Transfers:
         c, owner = plan.columns, owners(plan)
         reads = np.isin(c["op"], list(READS_PEER))
         rows = np.flatnonzero((reads | (c["op"] == Op.PUT)) & (c["peer"] != owner) & (c["length"] > 0))
+        copies = np.flatnonzero((c["op"] == Op.COPY) & (c["length"] > 0)) if topology.copies_take_port else rows[:0]
         src = np.where(reads, c["peer"], owner)[rows].tolist()
         dst = np.where(reads, owner, c["peer"])[rows].tolist()
         named, length = c["route"][rows].tolist(), num_bytes[rows].tolist()
@@ -105,7 +109,11 @@ class Transfers:
                 links = _named_route(plan, topology, name, a, b) if name >= 0 else ways.route(a, b, size)
                 known[key] = number.setdefault(links, len(number))
             route[row] = known[key]
-        return cls(rows, route, Rows.of(number))
+        for row, rank in zip(copies.tolist(), owner[copies].tolist(), strict=True):
+            ports = topology.out_links[rank]
+            if len(ports) == 1:
+                route[row] = number.setdefault((int(ports[0]),), len(number))
+        return cls(np.flatnonzero(route >= 0), route, Rows.of(number))
 
 
 def _check_ranks(plan: Plan) -> None:
@@ -252,7 +260,7 @@ def _kinds(plan: Plan, transfers: Transfers) -> I64:
 
     op = plan.columns["op"]
     kind = np.full(len(op), kernels.INSTANT, dtype=np.int64)
-    # Copies within a rank are free; what is reduced within a rank is not, wherever it was read.
+    # Copies within a rank that load no port are free; what is reduced within a rank is not, wherever it was read.
     kind[np.isin(op, [Op.REDUCE, Op.GET_REDUCE])] = kernels.LOCAL
     sends = op[transfers.rows] == Op.PUT
     kind[transfers.rows] = np.where(sends, kernels.SEND, kernels.FETCH)

@@ -1,7 +1,7 @@
 """A profile: what was measured on a machine, link by link, with confidence and residuals; it yields a topology."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,9 @@ def _with_ports(profile: Profile) -> Topology:
     rows = _Columns(own, send, receive)
     rows.add(ranks, [rank + send for rank in ranks], port_alpha_s[: len(ranks)], port_beta)
     rows.add([rank + receive for rank in ranks], ranks, np.zeros(len(ranks)), port_beta)
-    return rows.topology(profile, tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks))
+    names = tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks)
+    # What measured a port was a core that copies for its rank; it also makes the copies within the rank.
+    return replace(rows.topology(profile, names), copies_take_port=bool(ranks))
 
 
 def _with_tree(profile: Profile) -> Topology:

@@ -39,7 +39,8 @@ class Topology:
     Shapes: link columns have one entry a link, `multicast` and `reduction` one a vertex, `reduce_s_per_byte` one a
     rank. `count` is how many equal lanes a link bundles; its beta is that of the whole trunk. `symmetries` are
     permutations of the vertices that map links to equal links (generators of a group); `boxes` are disjoint vertex sets
-    of one enclosure each.
+    of one enclosure each. Copies within a rank are free, or (`copies_take_port`) load the only link by which the rank
+    sends, as where a processor makes all its copies.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Topology:
     symmetries: tuple[tuple[int, ...], ...] = ()
     cuts: tuple[Cut, ...] = ()
     min_piece_bytes: int = 1
+    copies_take_port: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,8 @@ from collsyn.model.topology import Cut, Topology
 from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, rounded, s_to_us, us_to_s
 
 SCHEMA = "collsyn-topology/1"
+# What copies within a rank cost: nothing, or what messages over its port do.
+COPIES = ("free", "port")
 MAX_VERTICES = 1 << 20
 MAX_LANES = 1 << 20
 
@@ -64,6 +66,8 @@ def topology_document(topology: Topology) -> dict[str, Any]:
         document["reduce_gb_s"] = rates
     if topology.min_piece_bytes > 1:
         document["min_piece"] = format_size(topology.min_piece_bytes)
+    if topology.copies_take_port:
+        document["copies"] = "port"
     if topology.boxes:
         document["boxes"] = [[ids[v] for v in box] for box in topology.boxes]
     if topology.symmetries:
@@ -88,6 +92,7 @@ def topology_from_fields(fields: Fields) -> Topology:
     if len(reduce_gb_s) not in (0, num_ranks) or (reduce_gb_s < 0).any():
         fields.fail("reduce_gb_s", f"needs one rate of at least 0 for each of the {num_ranks} ranks (0: free)")
     min_piece_bytes = fields.size_bytes("min_piece", default=1)
+    copies = fields.text("copies", choices=COPIES, default=COPIES[0])
     boxes = _vertex_lists(fields, "boxes", ids)
     symmetries = _vertex_lists(fields, "symmetries", ids)
     for index, permutation in enumerate(symmetries):
@@ -110,6 +115,7 @@ def topology_from_fields(fields: Fields) -> Topology:
         reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
         reduce_s_per_byte=reduce_s,
         min_piece_bytes=min_piece_bytes,
+        copies_take_port=copies == "port",
         boxes=boxes,
         symmetries=symmetries,
         cuts=tuple(cuts),

@@ -56,6 +56,7 @@ def link_text(topology: Topology, link: int) -> str:
 def _facts(topology: Topology) -> dict[str, str]:
     """Everything that is compared, key and value as text, in the order of the file."""
     facts = {"ranks": str(topology.num_ranks), "minimum piece": format_size(topology.min_piece_bytes)}
+    facts["copies within a rank"] = "as messages of its port" if topology.copies_take_port else "free"
     for number, name in enumerate(topology.switch_names):
         vertex = topology.num_ranks + number
         able = [word for word in ("multicast", "reduction") if getattr(topology, word)[vertex]]

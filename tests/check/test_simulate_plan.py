@@ -75,6 +75,32 @@ def pair(gb_s=50, alpha_us=0.5, overhead_us=0.0):
     return build(2, [(0, 1, gb_s, alpha_us, overhead_us)], both=True)
 
 
+def copy(length=1):
+    return {"op": Op.COPY, "length": length}
+
+
+def ports(gb_s, copies_take_port):
+    """Two ranks, each with one link out to a common switch and one back."""
+    star = build(2, [(0, 2, gb_s, 0), (1, 2, gb_s, 0)], switches=1, both=True)
+    return replace(star, copies_take_port=copies_take_port)
+
+
+@pytest.mark.parametrize(("takes_port", "times"), [(False, 1), (True, 2)])
+def test_copies_share_the_port_of_their_rank_where_the_topology_says_so(takes_port, times):
+    plan = plan_of(2, [(0, [put(1)]), (0, [copy()])])
+    found = simulate_plan(plan, ports(10, takes_port), M)
+    assert found.finish_s == pytest.approx(times * M / 10e9)
+    assert sorted(found.link_bytes.tolist()) == [0, 0, M, times * M]
+    other = simulate_plan(plan_of(2, [(0, [put(1)]), (1, [copy()])]), ports(10, takes_port), M)
+    assert other.finish_s == pytest.approx(M / 10e9)
+
+
+def test_ranks_with_several_links_out_copy_for_nothing():
+    plan = plan_of(3, [(0, [copy()])])
+    topology = replace(build(3, [(0, 1), (0, 2)], both=True), copies_take_port=True)
+    assert simulate_plan(plan, topology, M).finish_s == 0
+
+
 def test_a_channel_goes_on_when_its_transfer_is_sent():
     topology = pair(overhead_us=0.2)
     times = simulate_plan(plan_of(2, [(0, [put(1), put(1), get(1), put(1)])]), topology, M)
