@@ -75,18 +75,21 @@ class Flow:
         return found
 
 
-def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1, in_turns: bool = True) -> Flow:
+def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None) -> Flow:
     """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
     allow if there is no size (or no topology): then every receive comes directly behind its send, so that no channel
-    ever holds more than one message. Messages of one channel of the plan from GPU to GPU are dealt out over `lanes` of
-    the program: in turns, so that more are under way at once, or the first ones to the first, which keeps their order
-    on the links. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
+    ever holds more than one message.
+
+    The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so that
+    more are under way at once; or, if `messages` are given, over as many as take so many each, one after the other,
+    which keeps their order on the links. O(chunks moved). Raises InputError for what programs cannot say,
+    VerificationError for a deadlock.
     """
     units = _chunk_units(plan)
     order = interleaving(plan)
     nodes = list(_nodes(plan, order, units, _times(plan, size_bytes)))
-    if lanes > 1:
-        _deal_out(nodes, lanes, in_turns)
+    if lanes > 1 or messages is not None:
+        _deal_out(nodes, lanes, messages)
     _find_hazards(plan, nodes, units)
     last: dict[tuple[bool, Line], Node] = {}
     send: Node | None = None
@@ -174,10 +177,10 @@ def _nodes(
                 yield Node(kind, target, (there_s, index + 1), count, dst, src2=second, line=line)
 
 
-def _deal_out(nodes: Sequence[Node], lanes: int, in_turns: bool) -> None:
+def _deal_out(nodes: Sequence[Node], lanes: int, messages: int | None) -> None:
     """Give every message one of the lanes of its line; receives follow their sends. If not in turns, a lane begins when
     the one before it is through, so that no more is under way than on one."""
-    messages = Counter(node.line for node in nodes if node.op == "s")
+    total = Counter(node.line for node in nodes if node.op == "s")
     sent: Counter[Line | None] = Counter()
     last: dict[Line, tuple[int, Node]] = {}
     lane = 0
@@ -185,11 +188,11 @@ def _deal_out(nodes: Sequence[Node], lanes: int, in_turns: bool) -> None:
         if node.line is None:
             continue
         if node.op == "s":
-            number = sent[node.line]
+            number, count = sent[node.line], total[node.line]
             sent[node.line] += 1
-            lane = number % lanes if in_turns else number * lanes // messages[node.line]
+            lane = number % lanes if messages is None else number * -(-count // messages) // count
             before = last.get(node.line)
-            if not in_turns and before is not None and before[0] != lane:
+            if messages is not None and before is not None and before[0] != lane:
                 node.needs.append(before[1])
                 before[1].users.append(node)
             last[node.line] = lane, node

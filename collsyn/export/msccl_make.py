@@ -17,8 +17,9 @@ from collsyn.model.schedule import Schedule
 
 # Simulated times this close are equally good.
 ALIKE = 1.01
-# Over how many channels the messages between two GPUs are dealt out where one is not enough, and whether in turns.
-_LANES = ((1, True), (2, False), (2, True), (4, False), (4, True), (8, False), (8, True))
+# How the messages between two GPUs are dealt out over channels: over so many in turns, or so that each takes a share of
+# the steps that a thread block may have, for which there is need only until a program fits.
+_DEALS = ((1, 0.0), (1, 0.9), (1, 0.6), (1, 0.4), (1, 0.25), (1, 0.12), (2, 0.0), (4, 0.0), (8, 0.0))
 # (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
 _COMPARED = ((True, False), (True, True))
 _FALLBACK = ((False, False),)
@@ -62,8 +63,11 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
     for plan in _plans(source, wanted):
         fitting: list[_Timed] = []
         goal_s = _plan_s(plan, wanted.size_bytes) * ALIKE
-        for lanes, in_turns in _LANES:
-            programs = list(_programs(plan, wanted, lanes, in_turns))
+        for lanes, share in _DEALS:
+            if share and fitting:
+                continue
+            messages = int(wanted.dialect.max_steps * share) if share else None
+            programs = list(_programs(plan, wanted, lanes, messages))
             problems = [limit_problems(program, wanted.dialect) for program in programs]
             fitting += [
                 _Timed(program, _time_s(program, plan, wanted.size_bytes))
@@ -112,12 +116,12 @@ def _programs(
     plan: Plan,
     wanted: Wanted,
     lanes: int,
-    in_turns: bool,
+    messages: int | None,
     timed: bool = True,
     ways: tuple[tuple[bool, bool], ...] = _COMPARED,
 ) -> Iterator[Program]:
     """Programs of a plan, made in several ways; equal ones once."""
-    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes, in_turns)
+    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes, messages)
     known = []
     for fused, paired in ways:
         gpus = make_gpus(flow, fused, paired)
@@ -159,7 +163,7 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     order = sorted(fitting, key=lambda each: (max(each.time_s, best_s), each.num_steps))
     careful = (
         program
-        for program in _programs(plan, wanted, *_LANES[0], timed=False, ways=(*_COMPARED, *_FALLBACK))
+        for program in _programs(plan, wanted, 1, None, timed=False, ways=(*_COMPARED, *_FALLBACK))
         if not limit_problems(program, wanted.dialect)
     )
     why = ""
