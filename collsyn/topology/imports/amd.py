@@ -15,7 +15,7 @@ _TITLE = {
     AMD: re.compile(r"^\W*(access|weight|hops|link type|numa bw) table", re.IGNORECASE),
 }
 _SELF = ("0", "SELF", "N/A", "X")
-_NAME = {ROCM: r"GPU\d+", AMD: rf"{_BDF}|GPU\d+"}
+_NAME = {ROCM: r"GPU\d{1,4}", AMD: rf"{_BDF}|GPU\d{{1,4}}"}
 
 
 def rocm_matches(paste: Paste) -> bool:
@@ -122,7 +122,7 @@ def _gpus(paste: Paste, tables: Sequence[Grid], types: Grid, kind: str, advice: 
 
 def _rate(grid: Grid | None, left: str, right: str) -> float | None:
     """GB/s of a pair in the table of bandwidths, whose cells are least-most in MB/s."""
-    found = [] if grid is None else [re.fullmatch(r"(\d+)-(\d+)", cell) for cell in grid.both(left, right)]
+    found = [] if grid is None else [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cell) for cell in grid.both(left, right)]
     most = {int(match[2]) for match in found if match}
     return most.pop() / 1000 if len(most) == 1 and max(most) > 0 else None
 

@@ -5,9 +5,9 @@ import re
 from collsyn.model.fields import Fields, parse_document
 from collsyn.model.metrics import busbw_factor
 from collsyn.topology.imports.baseline import Baseline, Measured, merged
-from collsyn.topology.imports.nccl_log import COLLECTIVES
+from collsyn.topology.imports.nccl_log import COLLECTIVES, MAX_RANKS
 from collsyn.topology.imports.text import Paste
-from collsyn.units import us_to_s
+from collsyn.units import MAX_SIZE_BYTES, us_to_s
 
 KIND = "nccl-tests JSON"
 VERSION = 3
@@ -58,13 +58,13 @@ def _row(row: Fields, num_ranks: int | None, devices: int | None, collective: st
     if not named:
         row.fail("experiment_name", "does not name a collective, like all_reduce_perf; add --collective C")
     ranks = num_ranks or row.raw("group_size", default=None) or devices or _by_ratio(named, timing)
-    if not isinstance(ranks, int) or ranks < 1:
+    if not isinstance(ranks, int) or not 1 <= ranks <= MAX_RANKS:
         row.fail("group_size", "is missing, and the bandwidths leave it open; add --num-ranks N")
     op = row.text("redop", default="none")
     return Measured(
         collective=named,
         num_ranks=ranks,
-        size_bytes=row.integer("size", minimum=1),
+        size_bytes=row.integer("size", minimum=1, maximum=MAX_SIZE_BYTES),
         dtype=row.text("type", default="float"),
         op="" if op == "none" else op,
         root=row.integer("root", default=-1),

@@ -9,7 +9,7 @@ from collsyn.model.kinds import REDUCING
 from collsyn.model.metrics import busbw_factor
 from collsyn.topology.imports.baseline import Baseline, Measured, merged
 from collsyn.topology.imports.text import Paste
-from collsyn.units import us_to_s
+from collsyn.units import MAX_SIZE_BYTES, us_to_s
 
 KIND = "nccl-tests log"
 MAX_RANKS = 1 << 20
@@ -193,7 +193,8 @@ def _row(words: Sequence[str], columns: Sequence[str], line: int, cut: bool) -> 
 
 
 def _number(word: str) -> float | None:
-    return float(word.replace("_", "")) if _NUMBER.fullmatch(word) else None
+    value = float(word.replace("_", "")) if _NUMBER.fullmatch(word) else math.inf
+    return value if value <= MAX_SIZE_BYTES else None
 
 
 def _told_by_rows(rows: Sequence[_Row]) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from collsyn.topology.imports.described import Card, Described, Gpu, names
 from collsyn.topology.imports.links import MAX_LANES, generation_of_text
-from collsyn.topology.imports.nvidia_table import Block, Row, blocks
+from collsyn.topology.imports.nvidia_table import Block, Row, blocks, is_gpu
 from collsyn.topology.imports.pcie import LEVELS, SOCKET, tree
 from collsyn.topology.imports.text import Paste
 
@@ -22,13 +22,13 @@ MAX_GPUS = 1024
 
 def matches(paste: Paste) -> bool:
     """Whether there is a matrix of links or of peer access."""
-    return any(any(label.startswith("GPU") for label in block.rows) for block in blocks(paste))
+    return any(any(is_gpu(label) for label in block.rows) for block in blocks(paste))
 
 
 def read(paste: Paste) -> Described:
     """The box of the first matrix of links; raises InputError that names line and what is missing."""
     found = blocks(paste)
-    links = [block for block in found if not block.is_status and any(label.startswith("GPU") for label in block.rows)]
+    links = [block for block in found if not block.is_status and any(is_gpu(label) for label in block.rows)]
     if not found:
         paste.fail(f"has no row of a matrix; {ADVICE}")
     if not links:
@@ -56,9 +56,8 @@ class _Matrix:
         self.paste, self.block, self.warnings = paste, block, warnings
         self.devices = self._devices()
         self.index = {name: number for number, name in enumerate(self.devices)}
-        gpus = sorted((name for name in self.devices if name.startswith("GPU")), key=lambda name: int(name[3:]))
-        self.gpus = gpus
-        self.cards = [name for name in self.devices if not name.startswith("GPU")]
+        self.gpus = gpus = sorted(filter(is_gpu, self.devices), key=lambda name: int(name[3:]))
+        self.cards = [name for name in self.devices if not is_gpu(name)]
         expected = [f"GPU{number}" for number in range(len(gpus))]
         if gpus != expected:
             missing = next((name for name in expected if name not in gpus), expected[-1])
@@ -72,43 +71,38 @@ class _Matrix:
     def _devices(self) -> list[str]:
         """Names of all columns in order: those of the header, else told by where the rows have their X."""
         block, paste = self.block, self.paste
-        header = list(dict.fromkeys(block.header))
-        if len(header) < len(block.header):
-            twice = next(name for name, number in Counter(block.header).items() if number > 1)
-            paste.fail(f"names {twice} twice in its header; {ADVICE}", block.line)
-        spots: dict[int, str] = dict(enumerate(header))
-        known = set(header)
-        width = len(header)
+        twice = [name for name, number in Counter(block.header).items() if number > 1]
+        if twice:
+            paste.fail(f"names {twice[0]} twice in its header; {ADVICE}", block.line)
+        spots = dict(enumerate(block.header))
         for row in block.rows.values():
-            if row.label in known:
+            if row.label in block.header:
                 continue
             at = row.cells.index("X") if "X" in row.cells else None
-            if at is None or at in spots or (header and at < len(header)):
-                if at is None and not header:
-                    paste.fail(f"row {row.label} has no X in its own column; {ADVICE}", row.line)
-                if at is None or at in spots:
-                    paste.fail(f"row {row.label} is not among the columns {names(spots.values())}; {ADVICE}", row.line)
+            if at is None or at in spots:
+                what = f"is not among the columns {names(spots.values())}" if spots else "has no X in its own column"
+                paste.fail(f"row {row.label} {what}; {ADVICE}", row.line)
             spots[at] = row.label
-            known.add(row.label)
-        width = max([width, *(len(row.cells) for row in block.rows.values()), *(at + 1 for at in spots)])
-        first = min((at - int(name[3:]) for at, name in spots.items() if name.startswith("GPU")), default=0)
-        for at in range(width):
-            if at in spots:
-                continue
+        self._name_the_rest(spots)
+        if block.header and not block.titles:
+            self.warnings.append("the header has no CPU Affinity, so the table may be cut at the right")
+        if not block.header:
+            gpus = sum(map(is_gpu, spots.values()))
+            self.warnings.append(f"the header is missing: the {gpus} GPUs that the rows tell of may not be all")
+        return [spots[at] for at in sorted(spots)]
+
+    def _name_the_rest(self, spots: dict[int, str]) -> None:
+        """Names of columns that have neither header nor row: GPUs, where one with a higher number follows."""
+        width = max([*(at + 1 for at in spots), *(len(row.cells) for row in self.block.rows.values())])
+        first = min((at - int(name[3:]) for at, name in spots.items() if is_gpu(name)), default=0)
+        last = max((at for at, name in spots.items() if is_gpu(name)), default=-1)
+        for at in (at for at in range(width) if at not in spots):
             name = f"GPU{at - first}"
-            later = any(spots[other].startswith("GPU") for other in spots if other > at)
-            if not later or at < first or name in known:
-                paste.fail(
-                    f"has {width} columns, but neither a name nor a row for column {at + 1}; {ADVICE}", block.line
+            if not first <= at < last or name in spots.values():
+                self.paste.fail(
+                    f"has {width} columns, but neither a name nor a row for column {at + 1}; {ADVICE}", self.block.line
                 )
             spots[at] = name
-            known.add(name)
-        if header and not block.titles:
-            self.warnings.append("the header has no CPU Affinity, so the table may be cut at the right")
-        if not header:
-            gpus = sum(name.startswith("GPU") for name in spots.values())
-            self.warnings.append(f"the header is missing: the {gpus} GPUs that the rows tell of may not be all")
-        return [spots[at] for at in range(width)]
 
     def _place(self, row: Row) -> None:
         """Give the cells of a row to columns, as far as order and the X say which is which."""
@@ -148,6 +142,9 @@ class _Matrix:
         self._note_missing_rows()
         pairs = self._gpu_pairs()
         lanes = {pair: int(word[2:]) for pair, word in pairs.items() if word.startswith("NV")}
+        for (a, b), count in lanes.items():
+            if count > 2 * MAX_LANES:
+                self.paste.fail(f"GPU{a} and GPU{b} have NV{count}, more than any GPU has; {ADVICE}", self.block.line)
         direct, hubs = split_hubs(len(self.gpus), lanes, self.paste)
         levels = self._levels(pairs)
         places, at = tree(len(self.gpus) + len(self.cards), levels)
@@ -178,7 +175,7 @@ class _Matrix:
                 continue
             digits = word.replace("?", "")[2:]
             candidates = []
-            for split in range(1, len(digits)):
+            for split in range(1, min(4, len(digits))):
                 lanes, rest = digits[:split], digits[split:]
                 if lanes.isdecimal() and int(lanes) <= MAX_LANES and re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", rest):
                     candidates.append(f"NV{int(lanes)}")

@@ -6,18 +6,24 @@ from dataclasses import dataclass, field
 
 from collsyn.topology.imports.text import Paste
 
-_LINK = r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC"
+_LINK = r"X|NV[1-9]\d{0,2}|PIX|PXB|PHB|NODE|SYS|SOC"
 # Most lines of a long log can be passed over at once.
 _MAYBE = re.compile(r"(?:GPU|Device|NPU|DCU|XPU) ?\d|\b(?:NV\d|PIX|PXB|PHB|NODE|SYS|SOC|X|OK|CNS|GNS|TNS|NS)")
 _CELLS = re.compile(rf"(?:{_LINK})+")
 _CELL = re.compile(_LINK)
-_RUN_ON = re.compile(rf"((?:{_LINK})*)(X|PIX|PXB|PHB|NODE|SYS|SOC|NV\d+)([\d,-]*|N/A)")
+_RUN_ON = re.compile("((?:" + _LINK + r")*)(" + _LINK + r")([\d,-]*|N/A)")
 _STATUS = re.compile(r"OK|CNS|GNS|TNS|NS|U|DR|NOK")
-_GPUS = re.compile(r"(?:GPU\d+)+")
+_GPU = re.compile(r"GPU\d{1,5}(?!\d)")
+_GPUS = re.compile(r"(?:GPU\d{1,5}(?!\d))+")
 _CARD = re.compile(r"(?=[\w.:-]*\d)[A-Za-z][\w.:-]*")
 _AFFINITY = re.compile(r"[\d,-]+|N/A", re.IGNORECASE)
 _TITLES = ("CPU_AFFINITY", "NUMA_AFFINITY", "GPU_NUMA_ID")
 _BOXES = re.compile(r"[|\u2500-\u257f]|^\s*[+>]")
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a name is that of a GPU: GPU0, GPU1, ..."""
+    return _GPU.fullmatch(name) is not None
 
 
 @dataclass
@@ -108,7 +114,7 @@ def _header(tokens: list[str]) -> tuple[list[str], list[str]] | None:
         gpus = _GPUS.match(token)
         rest = token[gpus.end() :] if gpus else token
         if gpus:
-            columns += re.findall(r"GPU\d+", gpus.group())
+            columns += _GPU.findall(gpus.group())
         if not rest:
             continue
         if _CELLS.fullmatch(rest) or _STATUS.fullmatch(rest):
@@ -117,7 +123,7 @@ def _header(tokens: list[str]) -> tuple[list[str], list[str]] | None:
             columns.append(rest)
         elif position != len(tokens) - 1 and not titled:
             return None  # a sentence about GPUs; half a word at the end is a cut header
-    gpus_named = sum(column.startswith("GPU") for column in columns)
+    gpus_named = sum(is_gpu(column) for column in columns)
     # Anything like a card before the first GPU, such as a prompt, is no column; only rows tell of one.
     return (
         (columns, [token for token in tokens if token in _TITLES])
@@ -129,15 +135,13 @@ def _header(tokens: list[str]) -> tuple[list[str], list[str]] | None:
 def _row(tokens: list[str], line: int) -> Row | None:
     """A row: a device followed by at least one cell."""
     for i, token in enumerate(tokens[:-1]):
-        label = re.fullmatch(r"GPU\d+", token) or _CARD.fullmatch(token)
+        label = is_gpu(token) or _CARD.fullmatch(token)
         following = tokens[i + 1]
         cell = _CELLS.fullmatch(following) or _RUN_ON.fullmatch(following) or _STATUS.fullmatch(following)
         if label and cell and not _CELLS.fullmatch(token) and token not in _TITLES:
             cells, affinity = _cells(tokens[i + 1 :])
             before = [word for word in tokens[:i] if _AFFINITY.fullmatch(word)]
             return Row(token, line, cells, before + affinity)
-    if len(tokens) == 1 and re.fullmatch(r"GPU\d+", tokens[0]):
-        return None
     return None
 
 

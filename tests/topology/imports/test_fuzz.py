@@ -75,6 +75,12 @@ def change_characters(rng, text):
     return "".join(letters)
 
 
+def swell_numbers(rng, text):
+    places = [at for at, letter in enumerate(text) if letter.isdigit()]
+    at = rng.choice(places)
+    return text[:at] + rng.choice(["0", "9" * 5, "9" * 30, "9" * 5000, "-1", "1e400"]) + text[at + 1 :]
+
+
 def swap_tabs_and_spaces(rng, text):
     swapped = {"\t": lambda: " " * rng.randrange(1, 5), " ": lambda: "\t"}
     return "".join(swapped[c]() if c in swapped and rng.random() < 0.4 else c for c in text)
@@ -96,6 +102,7 @@ DAMAGES = [
     narrow,
     double_a_line,
     change_characters,
+    swell_numbers,
 ]
 # These change no word, so the answer must be the same.
 HARMLESS = [swap_tabs_and_spaces, put_in_escapes]

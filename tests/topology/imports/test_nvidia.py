@@ -96,7 +96,10 @@ def test_cells_that_ran_into_the_affinity_are_told_apart():
         "GPU1    NV12     X      NV120-31    0\n"
         "GPU2    NV12    NV12     X 32-63    1\n"
     )
-    assert read(text).hubs == ({0: 12, 1: 12, 2: 12},)
+    described = read(text)
+    assert (described.hubs, described.warnings) == (({0: 12, 1: 12, 2: 12},), ())
+    pair = "     GPU0 GPU1CPU Affinity\nGPU0  X  NV40-31\nGPU1 NV4  X\n"
+    assert (dict(read(pair).lanes), read(pair).warnings) == ({(0, 1): 4}, ())
 
 
 def test_a_switch_tells_what_a_cut_paste_does_not():
