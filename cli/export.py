@@ -25,7 +25,7 @@ from ._problem import OUT
     "format_name",
     required=True,
     metavar="F",
-    help="msccl-xml, mscclpp-json, chrome-trace, json or tuner-csv.",
+    help="msccl-xml, mscclpp-json, chakra, chrome-trace, json or tuner-csv.",
 )
 @click.option("--dialect", metavar="D", help="Whose reader: msccl, azure or rccl for msccl-xml. [default: azure]")
 @click.option("--proto", metavar="P", help="LL, LL128 or Simple. [default: by size]")
@@ -53,7 +53,8 @@ def command(
 ) -> None:
     """Write schedules or plans as files of another runtime, verified as that runtime runs it, or of a tool.
 
-    For runtimes msccl-xml and mscclpp-json; chrome-trace to look at, json for programs, tuner-csv for NCCL.
+    For runtimes msccl-xml and mscclpp-json, for ASTRA-sim chakra, for NCCL tuner-csv; chrome-trace
+    to look at, and json for programs.
 
     Several FILEs are schedules of one collective at different sizes: each gets the sizes around its
     own, and all of them a folder that the runtime can be pointed to.
@@ -86,6 +87,8 @@ def command(
         as_set=whole,
     )
     exported = make(sources, options)
+    # Some formats have a file for every rank: what is named is their folder then.
+    whole = whole or len(exported) > 1
     folder = Path(output) if output is not None else OUT / "export"
     documents: list[dict[str, Any]] = []
     for made in exported:

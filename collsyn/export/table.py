@@ -14,6 +14,7 @@ from collsyn.model.schedule import Schedule
 FORMATS: dict[str, str] = {
     "msccl-xml": "collsyn.export.msccl_export:export",
     "mscclpp-json": "collsyn.export.mscclpp_export:export",
+    "chakra": "collsyn.export.chakra:export",
     "chrome-trace": "collsyn.export.chrome_trace:export",
     "json": "collsyn.export.plain_json:export",
     "tuner-csv": "collsyn.export.tuner_csv:export",
