@@ -75,7 +75,7 @@ def kinds(costs: Mapping[Pair, Costs]) -> dict[Pair, int]:
 
 
 def fans(num_ranks: int, pairs: Sequence[Pair], rng: np.random.Generator) -> list[tuple[Pair, ...]]:
-    """For each rank: all its pairs at once, out and in, twice, and both halves of them.
+    """For each rank: all its pairs at once, out and in, and both halves of them; all of them twice where they are few.
 
     `pairs` are those to consider. Halves must still be able to fill a link, though what leaves one rank is fetched by
     others, with pauses between.
@@ -85,8 +85,8 @@ def fans(num_ranks: int, pairs: Sequence[Pair], rng: np.random.Generator) -> lis
         for end, fewest in ((0, 4), (1, 2)):
             mine = [pair for pair in pairs if pair[end] == rank]
             order = rng.permutation(len(mine)).tolist()
-            halves = [order[half::2] for half in range(2)]
-            parts = [order, order, *(half for half in halves if len(half) >= fewest)]
+            halves = [half for half in (order[::2], order[1::2]) if len(half) >= fewest]
+            parts = [order, *halves] if len(halves) == 2 else [order, order, *halves]
             found += [tuple(mine[i] for i in part) for part in parts if len(part) > 1]
     return found
 

@@ -54,7 +54,7 @@ QUICK = Effort(
 )
 # What an emulated machine takes is known to be a line, and everything on it takes long. What all ranks do at once is
 # seen there from pairs measured together.
-EMULATED = Effort(sizes=(1, 256 << 10), load_sizes=(), reduce_sizes=(64 << 10, 1 << 20), repeats=3, runs_per_rank=10)
+EMULATED = Effort(sizes=(1, 256 << 10), load_sizes=(), reduce_sizes=(64 << 10, 1 << 20), repeats=3, runs_per_rank=9)
 EMULATED_QUICK = replace(EMULATED, repeats=1, runs_per_rank=6)
 _EMULATED_LIMIT_S = 3600.0
 # Real time of the shortest latency and of the largest message over the widest hop, on an emulated machine.

@@ -127,18 +127,17 @@ def test_where_nobody_is_slowed_nothing_is_shared():
 
 @st.composite
 def trees(draw):
-    """Two levels of switches over 6 to 9 ranks, each link scarce enough to be full at some time."""
-    groups = draw(st.lists(st.integers(2, 4), min_size=2, max_size=3))
+    """Two levels of switches over 6 to 12 ranks, each link scarce enough to be full at some time."""
+    groups = draw(st.lists(st.integers(3, 4), min_size=2, max_size=3))
     num_ranks, begin, sets = sum(groups), 0, []
     for size in groups:
-        scarce = draw(st.floats(0.45, 0.7))
-        sets.append((list(range(begin, begin + size)), 10.0 * size * scarce if size > 2 else 14.0))
+        sets.append((list(range(begin, begin + size)), 10.0 * size * draw(st.floats(0.45, 0.6))))
         begin += size
     return Tree(num_ranks, both_ways([*(([rank], 10.0) for rank in range(num_ranks)), *sets]))
 
 
 @given(trees(), st.integers(0, 2**20))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, derandomize=True)
 def test_random_trees_are_found_and_nothing_is_invented(tree, seed):
     expect_found(tree, seed)
 
