@@ -324,3 +324,23 @@ def test_thread_blocks_that_hand_on_share_no_channel_with_others(kind, place, na
     program = Program("test", kind, kind, "LL", channels, flow.num_chunks, True, True, 0, 0, gpus)
     for problems in (form_problems, peer_problems, bound_problems, fifo_problems, dependency_problems):
         assert list(problems(program)) == []
+
+
+def test_messages_are_dealt_out_in_turns_or_one_lane_after_the_other():
+    plan = lower(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=1024)
+    whole = {line: len(sends) for line, (sends, _) in data_flow(plan).lines().items()}
+    turns = {line: len(sends) for line, (sends, _) in data_flow(plan, lanes=3).lines().items()}
+    assert len(turns) == 3 * len(whole)
+    assert max(turns.values()) - min(turns.values()) <= 1
+    lines = data_flow(plan, messages=10).lines()
+    assert max(len(sends) for sends, _ in lines.values()) <= 10
+    assert sum(len(sends) for sends, _ in lines.values()) == sum(whole.values())
+    for (channel, lane), source, target in lines:
+        first = lines[(channel, lane), source, target][0][0]
+        if lane:
+            assert lines[(channel, lane - 1), source, target][0][-1] in first.needs
+    flow = data_flow(plan, messages=10)
+    gpus = make_gpus(flow)
+    channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
+    program = Program("test", "allgather", "allgather", "LL", channels, flow.num_chunks, True, True, 0, 0, gpus)
+    assert MscclFile(program).verify().ok
