@@ -94,6 +94,7 @@ def command(
     What a file does not say is assumed, and said to be. --topology is for logs: what its bound allows.
     """
     from collsyn.files import require_writable, write_atomic
+    from collsyn.model.profile import Profile
     from collsyn.model.topology import Topology
     from collsyn.topology.imports.assemble import Options
     from collsyn.topology.imports.baseline import Baseline
@@ -105,6 +106,10 @@ def command(
     options = Options(bandwidths(given), boxes, fabric, name)
     sources = [(_content(one), "stdin" if one == STDIN else one) for one in (file, *others)]
     found = import_named(sources, options, Hints(num_ranks, collective, pairs))
+    if not isinstance(found, Baseline) and (topology, num_ranks, collective) != (None, None, None):
+        raise click.UsageError("--topology, --num-ranks and --collective are for logs of collectives")
+    if pairs is not None and not isinstance(found, Profile):
+        raise click.UsageError("--pairs is for matrices of measured bandwidths")
     _say(_facts(found))
     written = _written(found)
     if output is not None:
@@ -117,6 +122,9 @@ def command(
         text(written.removesuffix("\n"))
     elif isinstance(found, Topology):
         _show(found, output)
+    else:
+        rates = [1e-9 / link.beta_s_per_byte.value for link in found.links]
+        text(f"{found.name}: {found.num_ranks} ranks, pairs of {min(rates):.4g} .. {max(rates):.4g} GB/s")
     if output is not None:
         note(f"wrote {output}")
 

@@ -84,6 +84,9 @@ def test_json_has_everything_once(folder, run_cli):
     assert document["topology"]["schema"] == "collsyn-topology/1"
     (folder / "p.txt").write_text(pastes.p2p([[9.0, 2.0], [2.0, 9.0]]))
     assert json.loads(run_cli("topology", "import", "p.txt", "--json").stdout)["profile"]["ranks"] == 2
+    done = run_cli("topology", "import", "p.txt", "-o", "p.yaml")
+    assert "2 ranks, pairs of 2 .. 2 GB/s" in done.stdout
+    assert run_cli("topology", "show", "p.yaml").code == 0
 
 
 def test_options_reach_the_topology(folder, run_cli):
@@ -104,6 +107,8 @@ def test_options_reach_the_topology(folder, run_cli):
         (("m.txt", "--boxes", "2"), "names no network card"),
         (("m.txt", "--with", "absent.xml"), "absent.xml: cannot be read"),
         (("empty.txt",), "empty.txt: is empty"),
+        (("m.txt", "--num-ranks", "4"), "are for logs of collectives"),
+        (("m.txt", "--pairs", "own"), "measured bandwidths"),
         (("prose.txt",), "holds nothing that is known here"),
         (("binary.txt",), "is not a text file"),
     ],

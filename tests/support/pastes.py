@@ -95,7 +95,7 @@ def quoted(matrix: Matrix) -> str:
     return "\n".join("> " + line if line else ">" for line in spaces(matrix).split("\n")) + "\n"
 
 
-def wrapped(matrix: Matrix, width: int = 60) -> str:
+def wrapped(matrix: Matrix, width: int = 40) -> str:
     """As a narrow window breaks it."""
     lines = []
     for row in matrix.table():

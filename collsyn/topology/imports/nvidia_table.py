@@ -60,6 +60,7 @@ def blocks(paste: Paste) -> list[Block]:
     """All matrices of a paste, of links and of peer access."""
     found: list[Block] = []
     last: Row | None = None
+    head = -1
     for number, line in enumerate(paste.lines):
         if not _MAYBE.search(line) and (last is None or number != last.line + 1) and "Affinity" not in line:
             last = None
@@ -68,12 +69,12 @@ def blocks(paste: Paste) -> list[Block]:
         header = _header(tokens)
         row = _row(tokens, number) if header is None else None
         if header is not None:
-            if found and not found[-1].rows and found[-1].header and number == (found[-1].line or 0) + 1:
+            if found and not found[-1].rows and found[-1].header and number == head + 1:
                 found[-1].header += header[0]  # a header wrapped by a terminal
                 found[-1].titles += header[1]
             else:
                 found.append(Block(header[0], number, header[1]))
-            last = None
+            last, head = None, number
         elif row is not None:
             row.open_end = paste.cut and number == len(paste.lines) - 1
             if not found or row.label in found[-1].rows:
