@@ -18,6 +18,8 @@ from collsyn.synth.transform import by_composition, by_reversal
 from collsyn.synth.trees_demand import pool_for
 from collsyn.synth.trees_search import best_choice
 
+# Bytes of the shortest chunk that only the pipeline asks for.
+LEAST_PIECE = 16 << 10
 _BUILDS = ("allgather", "broadcast")
 
 
@@ -68,7 +70,7 @@ def _spread(problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
     if _nobody_sends(problem):
         return in_order(problem.collective(), topology, problem.size_bytes, Rows.of([()]), {"chunk": [], "batch": []})
     asked = problem.chunks_per_rank
-    least = max(topology.min_piece_bytes, 1)
+    least = max(topology.min_piece_bytes, LEAST_PIECE)
     found = best_choice(lambda: pool_for(problem), problem.size_bytes, asked, least, seed, late)
     flow, trees = found.flow, found.flow.trees
     schedule = flow.schedule(problem.collective(flow.chunks_per_root), found.pace)

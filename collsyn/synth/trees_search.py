@@ -18,23 +18,24 @@ WORK = 8_000_000
 GOOD_ENOUGH = 1.01
 # Rows of a schedule (chunks moved), unless the least number of chunks needs more; and its messages, unless trees have
 # more hops: of plans with more moves not all variants are tried.
-MAX_ROWS, MAX_MESSAGES = 200_000, 16_000
+MAX_ROWS, MAX_MESSAGES = 200_000, 19_000
 # Solutions of the linear program that are tried, each from random numbers of its own, while none is good enough.
 VARIANTS = 4
-# Parts of a root's data, besides those that need no rounding; roundings that are kept of one variant.
+# Parts of a root's data, besides those that need no rounding; roundings of one mix that are kept, and trees of one
+# variant that are tried at more than a few paces.
 PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48)
-KEPT = 6
+KEPT, LOOKED_AT = 8, 3
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Changes of the best choice in vain after which no better one is expected.
 PATIENCE = 400
+_GLANCE = (Pace(), Pace(1, 1, 1, 3, 0.2), Pace(32, 8, 1, 1, 0.05, 0.95))
 _FIRST = (
-    Pace(),
-    Pace(8, 2, 1, 1, 0.1, 0.9),
-    Pace(32, 8, 1, 1, 0.05, 0.95),
-    Pace(128, 128, 1, 1, 0.01, 0.95),
-    Pace(512, 512, 1, 1, 0.01, 1.0),
+    Pace(1, 1, 8, 4, 0.1),
     Pace(1, 1, 1, 2),
     Pace(1, 4, 1, 4, 0.1),
+    Pace(8, 2, 1, 1, 0.1, 0.9),
+    Pace(128, 128, 1, 1, 0.01, 0.95),
+    Pace(512, 512, 1, 1, 0.01, 1.0),
 )
 _DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "pieces": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
@@ -65,8 +66,8 @@ def best_choice(
 ) -> Choice:
     """The best choice that the work allows; `chunks` is their number for every root, if that is given.
 
-    Chunks are not shorter than `least_piece` bytes unless the trees need it. Of every variant of the linear program the
-    most promising roundings are tried at a few paces, then the best is changed at random, one thing at a time.
+    Chunks are not shorter than `least_piece` bytes unless the trees need it. Of every variant of the linear program all
+    roundings are tried at very few paces, the most promising at a few more, then the best is changed at random.
     """
     search = _Search(size_bytes, chunks, least_piece, seed, late)
     for variant in range(VARIANTS):
@@ -129,14 +130,11 @@ class _Search:
         return [s for s in SPLITS if s == 1 or (rows * s <= MAX_ROWS and shortest / s >= self.least_piece)]
 
     def look_at(self, trees: Trees) -> None:
-        """Try trees at the first few paces, with few chunks and with many."""
-        if self.is_over:
-            return
-        splits = self.splits(trees)
+        """Try trees at very few paces, with few chunks and with many."""
+        splits, finish_s = self.splits(trees), inf
         self.least_s = min(self.least_s, self.size_bytes / float(trees.algbw_gb_s) * 1e-9)
-        finish_s = inf
-        for split in dict.fromkeys((splits[0], splits[len(splits) // 2], splits[-1])):
-            for pace in _FIRST if trees.height > 1 else _FIRST[:1]:
+        for split in dict.fromkeys((splits[0], splits[len(splits) // 2])):
+            for pace in _GLANCE if trees.height > 1 else _GLANCE[:1]:
                 if not self.is_over:
                     finish_s = min(finish_s, self.attempt(trees, split, pace))
         self.looked.append((finish_s, trees))
@@ -162,11 +160,15 @@ class _Search:
         The next variant starts with a best of its own.
         """
         promising = [trees for _, trees in sorted(self.looked, key=lambda each: each[0])[:KEPT]]
-        if not promising:
-            return
+        for trees in promising[:LOOKED_AT]:
+            splits = self.splits(trees)
+            for split in dict.fromkeys((splits[len(splits) // 2], splits[-1])):
+                for pace in _FIRST:
+                    if not self.is_over:
+                        self.attempt(trees, split, pace)
         tried: set[tuple[int, int, Pace]] = set()
         in_vain = 0
-        while not self.is_over and self.work < WORK * share / VARIANTS and in_vain < PATIENCE:
+        while promising and not self.is_over and self.work < WORK * share / VARIANTS and in_vain < PATIENCE:
             best, in_vain = self.local or self.best, in_vain + 1
             assert best is not None
             trees, split, pace = self._changed(best, promising)
