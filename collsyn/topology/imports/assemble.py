@@ -18,7 +18,6 @@ from collsyn.units import gb_s_to_beta, us_to_s
 
 _COLUMNS = ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
 KEYS = ("nvlink", "xgmi", "pcie", "uplink", "smp", "nic")
-FABRICS = ("rails", "one")
 # Beyond these a fit of symmetries is left to whoever needs it.
 MAX_SYMMETRY_RANKS = 128
 
@@ -40,8 +39,8 @@ class Options:
 def topology_of(described: Described, options: Options, file: str, inputs: Sequence[str]) -> Topology:
     """The topology of `options.boxes` such boxes; raises InputError where there is too little to join.
 
-    Provenance: `source` (kind of file), `inputs` (hashes), `assumed` (what no file says, by key), `warnings`, `cards`
-    (GPUs nearest to each network card) and how boxes are joined.
+    Provenance: `source` (kinds of the files), `inputs` (hashes), `given` (the user's bandwidths), `assumed` (what no
+    file says, by key), `warnings`, `cards` (GPUs nearest to each network card) and `fabric` (how boxes are joined).
     """
     unknown = next((key for key in options.gb_s if key not in KEYS), None)
     if unknown is not None:
@@ -64,7 +63,10 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
     idle = [key for key in options.gb_s if key not in table.used]
     if idle:
         warnings.append(f"--bandwidth {' and '.join(idle)} changes nothing: there is no such link in this topology")
-    provenance: dict[str, Any] = {"source": described.kind, "inputs": list(inputs), "assumed": table.assumed}
+    provenance: dict[str, Any] = {"source": described.kind, "inputs": list(inputs)}
+    if options.gb_s:
+        provenance["given"] = dict(options.gb_s)
+    provenance["assumed"] = table.assumed
     if described.cards:
         provenance["cards"] = [
             {"near": list(near), **({} if card.gb_s is None else {"gb_s": round(card.gb_s, 6)})}
@@ -74,9 +76,8 @@ def topology_of(described: Described, options: Options, file: str, inputs: Seque
         provenance["fabric"] = _fabric_text(len(graph.ports), rails)
     if warnings:
         provenance["warnings"] = list(dict.fromkeys(warnings))
-    return replace(
-        built, symmetries=(*built.symmetries, *_symmetries(built, described.num_gpus)), provenance=provenance
-    )
+    symmetries = (*built.symmetries, *_symmetries(built, described.num_gpus))
+    return replace(built, symmetries=symmetries, provenance=provenance)
 
 
 def _uneven(described: Described) -> list[str]:

@@ -12,7 +12,6 @@ from collsyn.topology.imports.text import Paste
 from collsyn.units import gb_s_to_beta, us_to_s
 
 P2P, NVBANDWIDTH = "p2pBandwidthLatencyTest", "nvbandwidth"
-PAIRS = ("shared", "own")
 # Bandwidths of one GPU that differ by less are those of one port, or of links that are alike.
 ALIKE = 1.15
 MAX_GB_S = 1e5

@@ -70,7 +70,7 @@ def test_every_topology_is_connected_symmetric_and_read_back_the_same(name, boxe
     assert topology_text(topology_from_fields(parse_document(text.encode(), "x"))) == text
     again = import_named([(text.encode(), "x.yaml")], Options(), None)
     assert topology_text(again) == text
-    assert set(topology.provenance) <= {"source", "inputs", "assumed", "warnings", "cards", "fabric"}
+    assert set(topology.provenance) <= {"source", "inputs", "given", "assumed", "warnings", "cards", "fabric"}
     # No switch of the PCIe tree is without use: it joins at least three links, or two GPUs.
     fabric = topology.num_ranks + sum(name.startswith("box") for name in topology.switch_names)
     degrees = dict(graph(topology).out_degree())
@@ -94,6 +94,7 @@ def test_what_the_user_or_the_file_says_is_not_assumed():
     given = build(ALL["cube mesh"], gb_s={"nvlink": 22.5})
     assert gb_s(given, 0, 3) == pytest.approx(45)
     assert set(given.provenance["assumed"]) == {"costs"}
+    assert given.provenance["given"] == {"nvlink": 22.5}
     status = "GPU 0: NVIDIA H100\n" + "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     said = build(pastes.tabs(pastes.switched(8, 18)) + status)
     assert gb_s(said, 0, "box0.nvswitch") == pytest.approx(18 * 26.562)
