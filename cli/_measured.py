@@ -14,11 +14,12 @@ class Measured:
 
 
 def is_measurement(path: Path) -> bool:
-    """Whether a file is of a benchmark: JSON with results, or text that is no document; else it is a schedule."""
+    """Whether a file is of a benchmark: JSON with results, or text that is no document; else it is a schedule, or a
+    program of another runtime."""
     from collsyn.files import read_bytes
 
     head = read_bytes(path)[: 1 << 16]
-    if head[:2] == b"PK":
+    if head[:2] == b"PK" or b"<algo" in head:
         return False
     return b'"results"' in head if head.lstrip()[:1] == b"{" else b"schema:" not in head
 

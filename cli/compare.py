@@ -23,6 +23,8 @@ from ._output import Cell, emit_json, note, progress, table, text
 from ._problem import chosen_topology, make_problem
 
 if TYPE_CHECKING:
+    from collsyn.check.recognise import Foreign
+    from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
     from collsyn.portfolio.auto import Candidate
     from collsyn.synth.problem import Options, Problem
@@ -54,6 +56,7 @@ def names(text: str) -> tuple[str, ...]:
         "collsyn compare --collective allreduce --topology full:8 --sizes 1K:1G:32",
         "collsyn compare --collective allgather --topology dgx1 --methods ring,greedy --json",
         "collsyn compare --collective allreduce --topology dgx-a100 --sizes 1M:1G:32 --with nccl.log",
+        "collsyn compare --collective allreduce --topology full:8 --sizes 64K:64M:32 --with theirs.xml",
         "collsyn compare --collective allreduce --topology dgx1 --sizes 16K:256M:4 --plot methods.svg",
     ),
 )
@@ -61,7 +64,12 @@ def names(text: str) -> tuple[str, ...]:
 @sizes_options(default=DEFAULT_SIZES)
 @click.option("--methods", type=names, metavar="A,B,...", help="Only these methods. [default: all]")
 @click.option(
-    "--with", "files", type=FILE, multiple=True, metavar="FILE", help="Also this schedule, timed anew, or this log."
+    "--with",
+    "files",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Also this schedule, plan, MSCCL XML or MSCCL++ JSON, timed anew, or this log.",
 )
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
@@ -88,9 +96,9 @@ def command(
 ) -> None:
     """Tabulate methods over sizes: time of the schedule, and how far it lies over the lower bound.
 
-    Every schedule is verified. Methods that do not serve the problem say why.
+    Every schedule is verified. Methods that do not serve the problem say why. With a plan or a
+    program of another runtime, all are compared by the simulated times of their plans.
     """
-    from collsyn.model.schedule_file import read_schedule
     from collsyn.synth.problem import Options
 
     if plot is not None:
@@ -108,7 +116,7 @@ def command(
     logs = [file for file in files if is_measurement(file)]
     num_ranks = max(len(group) for group in problem.collective().groups)
     measured = [(str(file), read_measured(file, problem.kind, num_ranks)) for file in logs]
-    others = [(str(file), _matching(read_schedule(file), problem, file)) for file in files if file not in logs]
+    others = [(str(file), _matching(problem, file)) for file in files if file not in logs]
     rows: list[dict[str, Any]] = []
     with progress(f"{problem.kind} on {problem.topology.name}", total=len(asked.size_bytes)) as update:
         for index, size_bytes in enumerate(asked.size_bytes):
@@ -146,40 +154,48 @@ def _show_measured(problem: "Problem", found: "Measured", num_ranks: int) -> Non
     )
 
 
-def _matching(schedule: "Schedule", problem: "Problem", file: Path) -> "Schedule":
-    """The schedule of a file, found right and for this problem; raises InputError, VerificationError."""
-    from collsyn.check.verify import verify_schedule
+def _matching(problem: "Problem", file: Path) -> "Schedule | Plan | Foreign":
+    """The content of a file, found right and for this problem; raises InputError, VerificationError."""
+    from collsyn.check.recognise import FORMATS, read_content
+    from collsyn.check.verify import verify_plan, verify_schedule
     from collsyn.errors import InputError
+    from collsyn.model.plan import Plan
+    from collsyn.model.schedule import Schedule
 
-    verify_schedule(schedule).raise_if_bad(str(file))
-    asked, found = problem.collective(), schedule.collective
+    kind, what = read_content(file)
+    if isinstance(what, Schedule):
+        report = verify_schedule(what)
+    else:
+        report = verify_plan(what) if isinstance(what, Plan) else what.verify()
+    replace(report, kind=kind).raise_if_bad(str(file))
+    found = (what if isinstance(what, Schedule | Plan) else what.plan()).collective
     alike = {key: value for key, value in found.spec.items() if key != "chunks_per_rank"}
-    if alike != {key: value for key, value in asked.spec.items() if key != "chunks_per_rank"}:
-        raise InputError(f"{file}: is a schedule of another collective ({found.kind}, {found.num_ranks} ranks)")
-    return schedule
+    if alike != {key: value for key, value in problem.collective().spec.items() if key != "chunks_per_rank"}:
+        title = next(known.title for known in FORMATS if known.kind == kind)
+        raise InputError(f"{file}: is {title} of another collective ({found.kind}, {found.num_ranks} ranks)")
+    return what
 
 
 def _rows(
     problem: "Problem",
     options: "Options",
     methods: Sequence[str] | None,
-    others: Sequence[tuple[str, "Schedule"]],
+    others: Sequence[tuple[str, "Schedule | Plan | Foreign"]],
     measured: Sequence[tuple[str, "Measured"]],
 ) -> list[dict[str, Any]]:
     """One document for every method and file at the size of the problem."""
-    from collsyn.check.simulate import retime
+    from collsyn.model.schedule import Schedule
     from collsyn.portfolio.auto import best
     from collsyn.synth.table import METHODS
 
+    plans = any(not isinstance(what, Schedule) for _, what in others)
     candidates = {found.method: found for found in best(problem, options, methods, plans=False)}
     if any(found.interrupted for found in candidates.values()):
         raise KeyboardInterrupt
     order = list(METHODS) if methods is None else list(methods)
     bound = next((found.bound_s for found in candidates.values() if found.bound_s is not None), None)
-    rows = [_document(problem, name, candidates[name], bound) for name in order]
-    for name, schedule in others:
-        finish_s = retime(schedule, problem.size_bytes, problem.topology).finish_s
-        rows.append(_row(problem, name, finish_s, bound, schedule.collective.chunks_per_rank, None))
+    rows = [_document(problem, name, candidates[name], bound, plans) for name in order]
+    rows += [_timed(problem, name, what, bound, plans) for name, what in others]
     for name, found in measured:
         time_s = found.times_s.get(problem.size_bytes)
         why = None if time_s is not None else "was not measured at this size"
@@ -187,10 +203,38 @@ def _rows(
     return rows
 
 
-def _document(problem: "Problem", name: str, found: "Candidate", bound_s: float | None) -> dict[str, Any]:
+def _timed(
+    problem: "Problem", name: str, what: "Schedule | Plan | Foreign", bound_s: float | None, plans: bool
+) -> dict[str, Any]:
+    """The row of a file: a schedule is timed anew, with its plan if that is asked for, and all else is simulated."""
+    from collsyn.check.simulate import retime
+    from collsyn.check.simulate_plan import simulate_plan
+    from collsyn.model.plan import Plan
+    from collsyn.model.schedule import Schedule
+
+    if isinstance(what, Schedule):
+        schedule = retime(what, problem.size_bytes, problem.topology)
+        plan_s = _plan_s(schedule) if plans else None
+        return _row(problem, name, schedule.finish_s, bound_s, what.collective.chunks_per_rank, None, plan_s)
+    plan = what if isinstance(what, Plan) else what.plan(problem.size_bytes)
+    plan_s = simulate_plan(plan, problem.topology, problem.size_bytes).finish_s
+    return _row(problem, name, plan_s, bound_s, None, None, plan_s)
+
+
+def _document(problem: "Problem", name: str, found: "Candidate", bound_s: float | None, plans: bool) -> dict[str, Any]:
     if found.schedule is None:
         return _row(problem, name, None, bound_s, None, found.refused)
-    return _row(problem, name, found.finish_s, bound_s, found.schedule.collective.chunks_per_rank, None)
+    chunks = found.schedule.collective.chunks_per_rank
+    plan_s = _plan_s(found.schedule) if plans else None
+    return _row(problem, name, found.finish_s, bound_s, chunks, None, plan_s)
+
+
+def _plan_s(schedule: "Schedule") -> float:
+    """Simulated time of the plan of a schedule."""
+    from collsyn.check.simulate_plan import simulate_plan
+    from collsyn.lower.lower import lower
+
+    return simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
 
 
 def _row(
@@ -200,6 +244,7 @@ def _row(
     bound_s: float | None,
     chunks: int | None,
     refused: str | None,
+    plan_s: float | None = None,
 ) -> dict[str, Any]:
     from collsyn.units import s_to_us
 
@@ -210,6 +255,7 @@ def _row(
         "size_bytes": problem.size_bytes,
         "method": name,
         "finish_us": None if finish_s is None else s_to_us(finish_s),
+        "plan_us": None if plan_s is None else s_to_us(plan_s),
         "bound_us": None if bound_s is None else s_to_us(bound_s),
         "gap": gap,
         "chunks_per_rank": chunks,
@@ -223,9 +269,10 @@ def _show(problem: "Problem", rows: Sequence[dict[str, Any]]) -> None:
     sizes = list(dict.fromkeys(row["size_bytes"] for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
     at = {(row["method"], row["size_bytes"]): row for row in rows}
-    title = (
-        f"{problem.kind} on {problem.topology.name}, overhead {problem.topology.overhead_model}; us (over the bound)"
-    )
+    plans = any(row["plan_us"] is not None for row in rows)
+    times = "us of plans" if plans else "us"
+    where = f"{problem.kind} on {problem.topology.name}, overhead {problem.topology.overhead_model}"
+    title = f"{where}; {times} (over the bound)"
     served = [name for name in methods if any(at[name, size]["finish_us"] is not None for size in sizes)]
     cells: list[tuple[Cell, ...]] = []
     for size in sizes:
@@ -238,6 +285,8 @@ def _show(problem: "Problem", rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    if row["finish_us"] is None:
+    """The time of a row, that of its plan where there is one, and how far it lies over the bound."""
+    time_us = row["finish_us"] if row["plan_us"] is None else row["plan_us"]
+    if time_us is None:
         return "-"
-    return f"{row['finish_us']:.4g}" + ("" if row["gap"] is None else f" ({100 * row['gap']:z.1f}%)")
+    return f"{time_us:.4g}" + (f" ({100 * (time_us / row['bound_us'] - 1):z.1f}%)" if row["bound_us"] else "")

@@ -213,3 +213,34 @@ def test_compare_with_a_file(run_cli, tmp_path: Path) -> None:
     assert rows[1]["finish_us"] == pytest.approx(made["finish_us"], rel=1e-9)
     other = run_cli("compare", "--collective", "allreduce", "--topology", "ring:4", "--with", file)
     assert other.code == 2 and "is a schedule of another collective" in other.stderr
+
+
+def test_compare_with_programs_of_other_runtimes(run_cli, tmp_path: Path) -> None:
+    asked = ("--collective", "allgather", "--topology", "full:4")
+    schedule, xml, plan = tmp_path / "mine.json", tmp_path / "theirs.xml", tmp_path / "theirs.json"
+    run_json(run_cli, *asked, "--size", "1M", "--method", "direct", "-o", schedule)
+    for output, name in ((xml, "msccl-xml"), (plan, "mscclpp-json")):
+        assert run_cli("export", schedule, "--format", name, "-o", output).code == 0
+    files = [word for file in (schedule, xml, plan) for word in ("--with", file)]
+    compared = ("compare", *asked, "--methods", "ring,direct", "--sizes", "64K:1M:16")
+    rows = json.loads(run_cli(*compared, *files, "--json").stdout)
+    assert [row["method"] for row in rows[:5]] == ["ring", "direct", str(schedule), str(xml), str(plan)]
+    for file in (xml, plan):
+        timed = [row["plan_us"] for row in rows if row["method"] == str(file)]
+        simulated = json.loads(
+            run_cli("simulate", file, "--topology", "full:4", "--sizes", "64K:1M:16", "--json").stdout
+        )
+        assert timed == pytest.approx([document["plan_us"] for document in simulated])
+        assert [row["finish_us"] for row in rows if row["method"] == str(file)] == timed
+    at_its_size = {row["method"]: row["plan_us"] for row in rows if row["size_bytes"] == 1 << 20}
+    assert at_its_size[str(plan)] == pytest.approx(at_its_size["direct"], rel=0.02)
+    assert at_its_size["ring"] > at_its_size[str(xml)]
+    shown = run_cli(*compared, *files).stdout
+    assert "us of plans (over the bound)" in shown
+    alone = json.loads(run_cli(*compared, "--json").stdout)
+    assert all(row["plan_us"] is None for row in alone)
+    other = run_cli("compare", "--collective", "allreduce", "--topology", "full:4", "--size", "1M", "--with", xml)
+    assert other.code == 2 and "theirs.xml: is MSCCL XML of another collective (allgather, 4 ranks)" in other.stderr
+    plan.write_text(plan.read_text().replace('"signal"', '"nop"', 1))
+    wrong = run_cli("compare", *asked, "--size", "1M", "--methods", "ring", "--with", plan)
+    assert wrong.code == 5 and "theirs.json: mscclpp-json is wrong" in wrong.stderr
