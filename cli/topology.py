@@ -25,10 +25,10 @@ MATRIX_RANKS = 16
 
 @click.group("topology")
 def command() -> None:
-    """List the presets, show a topology, or compare two.
+    """List the presets, show a topology, compare two, or import what other programs wrote.
 
     TOPO is a preset such as torus:4x4 or dgx1 (NAME[:DIMS][@key=value,...], where keys are
-    bandwidth_gb_s, alpha_us and overhead), or a topology or profile file.
+    bandwidth_gb_s, alpha_us and overhead), a topology or profile file, or what import reads.
     """
 
 

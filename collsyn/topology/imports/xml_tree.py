@@ -38,9 +38,10 @@ class Element:
 
 def root(paste: Paste, tag: str) -> Element:
     """The element `tag` of a paste, with whatever stands before and after it left out; raises InputError."""
-    text = paste.text
+    text = re.sub(r"<!--.*?-->", lambda comment: "\n" * comment.group().count("\n"), paste.text, flags=re.DOTALL)
     begin = re.search(rf"<{tag}[\s>/]", text)
-    assert begin is not None, tag
+    if begin is None:
+        paste.fail(f"has no <{tag}> outside comments")
     if re.search(r"<!(DOCTYPE|ENTITY)", text):
         paste.fail("declares a document type or entities, which are not read; expected elements only")
     closing = f"</{tag}>"

@@ -112,7 +112,7 @@ def test_two_gpus_of_one_rank_and_device_are_refused():
 
 
 def test_the_file_may_stand_in_a_paste():
-    text = "$ cat topo.xml\n<!-- made by hand -->\n" + topology_xml(4, pairs=RING) + "$ exit\n"
+    text = "$ cat topo.xml\n<!-- a <system> made\nby hand -->\n" + topology_xml(4, pairs=RING) + "$ exit\n"
     assert dict(read(text).lanes) == RING
     saved = text.replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert dict(read(saved).lanes) == RING
@@ -125,6 +125,7 @@ def test_the_file_may_stand_in_a_paste():
         ('<!DOCTYPE a [<!ENTITY b "c">]><system version="1"><cpu/></system>', "entities"),
         ("<system version='1'>" + "<pci>" * 100 + "</pci>" * 100 + "</system>", f"{MAX_DEPTH} levels"),
         ('<system version="9"/>', "version 9"),
+        ("<!-- <system> -->", "outside comments"),
         ('<system version="1"><cpu numaid="0"/></system>', "has no GPU"),
         (topology_xml(2, pairs={(0, 1): 2}).replace('count="2"', 'count="-2"'), "count is '-2'"),
         (
