@@ -10,8 +10,8 @@ from ._output import Cell, emit_json, note, table, text
 from ._topology_bounds import COLUMNS as BOUND_COLUMNS
 from ._topology_bounds import bounds
 from ._topology_bounds import rows as bound_rows
-from .topology_import import command as import_command
-from .topology_import import show_assumptions
+from ._topology_import import command as import_command
+from ._topology_import import show_assumptions
 
 if TYPE_CHECKING:
     from collsyn.model.profile import Profile
