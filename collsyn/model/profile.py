@@ -10,7 +10,7 @@ import numpy as np
 from collsyn.files import write_atomic
 from collsyn.model.arrays import F64
 from collsyn.model.fields import Fields, load_document
-from collsyn.model.profile_tree import tree_edges
+from collsyn.model.profile_tree import tree_edges, way_latencies
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import flow
 from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
@@ -18,6 +18,8 @@ from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
 SCHEMA = "collsyn-profile/1"
 # Costs closer than this factor are equal for every purpose.
 SAME = 1.1
+# Latencies of ways and bandwidths in a tree may change by so much where equal links are made equal.
+_LEVELLING = 0.03
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,15 @@ def _with_tree(profile: Profile) -> Topology:
     outer = [vertex[edge.parent] for edge in edges]
     ends = [(a, b) if edge.out else (b, a) for a, b, edge in zip(inner, outer, edges, strict=True)]
     alpha_s, beta = (
-        levelled([Estimate(value, value, value) for value in values])
-        for values in ([edge.alpha_s for edge in edges], [edge.beta_s_per_byte for edge in edges])
+        np.array([getattr(edge, name) for edge in edges], dtype=np.float64) for name in ("alpha_s", "beta_s_per_byte")
     )
+    alike_s, alike_beta = (
+        levelled([Estimate(value, value, value) for value in values.tolist()]) for values in (alpha_s, beta)
+    )
+    if _close(way_latencies(profile.links, edges, alike_s), way_latencies(profile.links, edges, alpha_s)):
+        alpha_s = alike_s
+    if _close(alike_beta, beta):
+        beta = alike_beta
     # A message pays the largest overhead of its way, once: it stands where the way begins.
     mine = {
         rank: np.median([link.overhead_s.value for link in profile.links if link.shares and link.src == rank])
@@ -146,6 +154,10 @@ def _with_tree(profile: Profile) -> Topology:
     overhead_s = [mine.get(edge.ranks[0], 0.0) if edge.out and len(edge.ranks) == 1 else 0.0 for edge in edges]
     rows.add([a for a, _ in ends], [b for _, b in ends], alpha_s, beta, np.minimum(overhead_s, alpha_s))
     return rows.topology(profile, tuple(f"switch of {ranks_text(ranks)}" for ranks in sets))
+
+
+def _close(values: F64, others: F64) -> bool:
+    return bool((np.abs(values - others) <= _LEVELLING * others).all())
 
 
 class _Columns:

@@ -62,13 +62,23 @@ def _latencies(pairs: Sequence["LinkFit"], edges: Sequence[tuple[set[int], bool]
     from scipy.optimize import nnls
 
     measured = np.array([max(link.alpha_s.value, 1e-12) for link in pairs])
-    uses = np.array([[_crosses(link, ranks, out) for ranks, out in edges] for link in pairs], dtype=np.float64)
+    uses = _uses(pairs, edges)
     # A little weight on equal shares settles what no pair tells, for instance what is outwards and what inwards.
     even = 1e-4 * np.eye(len(edges))
     goal = np.concatenate([np.ones(len(pairs)), 1e-4 * np.full(len(edges), 0.5)])
     scale = float(np.median(measured))
     found, _ = nnls(np.concatenate([uses * (scale / measured)[:, np.newaxis], even]), goal)
     return np.asarray(found * scale, dtype=np.float64)
+
+
+def way_latencies(links: Sequence["LinkFit"], edges: Sequence[Edge], alpha_s: F64) -> F64:
+    """Latency of every pair that shares, if the edges had those."""
+    uses = _uses([link for link in links if link.shares], [(set(edge.ranks), edge.out) for edge in edges])
+    return np.asarray(uses @ alpha_s, dtype=np.float64)
+
+
+def _uses(pairs: Sequence["LinkFit"], edges: Sequence[tuple[set[int], bool]]) -> F64:
+    return np.array([[_crosses(link, ranks, out) for ranks, out in edges] for link in pairs], dtype=np.float64)
 
 
 def _crosses(link: "LinkFit", ranks: Iterable[int], out: bool) -> bool:

@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
-from collsyn.model.profile import profile_text
-from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, profile_host
+from collsyn.model.profile import Estimate, LinkFit, Profile, profile_text
+from collsyn.profiling.host import QUICK, THOROUGH, Effort, fit_profile, profile_host, with_sharing
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM, matchings, tasks, waves
 from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.native_loader import native_library
+from collsyn.topology.hops import hops
 
 SIZES, LOADS, REDUCED = (1, 1024, 1 << 20), (1, 1 << 20), (1 << 16, 1 << 18)
+
+
+def exactly(value):
+    """An estimate without doubt."""
+    return Estimate(value, value, value)
 
 
 def alpha(src, dst):
@@ -95,6 +101,37 @@ def test_matchings_hold_every_pair_once_and_no_rank_twice(num_ranks):
     for members in lists:
         ranks = [rank for pair in members for rank in pair]
         assert len(ranks) == len(set(ranks))
+
+
+def test_joint_runs_make_shared_links_and_latencies_make_switches():
+    far = {(a, b): (a < 3) != (b < 3) for a in range(6) for b in range(6) if a != b}
+    links = tuple(
+        LinkFit(*pair, exactly(2e-6 if is_far else 1e-6), exactly(1e-10), exactly(0), 0, True, ())
+        for pair, is_far in far.items()
+    )
+    fans = [[pair for pair in far if pair[end] == rank] for rank in range(6) for end in (0, 1)]
+    runs = [[[*pair, 1e10 / 5, True] for pair in fan] for fan in fans] * 2
+    profile = with_sharing(Profile("six", "host", 6, links), {"relays": [], "runs": runs})
+    assert {(one.ranks, one.out) for one in profile.shared if one.full} == {
+        ((r,), out) for r in range(6) for out in (0, 1)
+    }
+    assert {one.ranks for one in profile.shared if not one.full} <= {(0, 1, 2), (3, 4, 5)}
+    found = hops(profile.topology())
+    for src, dst, alpha_s in zip(found.src.tolist(), found.dst.tolist(), found.alpha_s.tolist(), strict=True):
+        assert alpha_s == pytest.approx(2e-6 if far[src, dst] else 1e-6, rel=0.03)
+    assert profile.method == {"joint_runs": 24, "unexplained": 0}
+
+
+def test_a_relay_is_written_beside_the_pair_it_relays():
+    links = tuple(
+        LinkFit(a, b, exactly(1e-6), exactly(1e-10), exactly(0), 0, True, ())
+        for a in range(3)
+        for b in range(3)
+        if a != b
+    )
+    profile = with_sharing(Profile("three", "host", 3, links), {"relays": [[0, 2, 1]], "runs": []})
+    assert {(link.src, link.dst): link.via for link in profile.links if link.via is not None} == {(0, 2): 1}
+    assert profile.topology().num_links == 5
 
 
 @pytest.fixture(params=["1", "0"])
