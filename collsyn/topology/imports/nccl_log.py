@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collsyn.model.kinds import REDUCING
@@ -120,7 +120,7 @@ def _half(columns: Sequence[str]) -> int:
 
 def _tables(paste: Paste, warnings: list[str]) -> Iterator[_Table]:
     test, table, columns = "", None, []
-    skipped = {"short": 0, "wrong": 0, "odd": 0}
+    skipped: dict[str, int] = {}
     for number, line in enumerate(paste.lines):
         named = re.findall(r"\b(\w+)_perf\b", line)
         if named and named[-1] in COLLECTIVES:
@@ -137,7 +137,7 @@ def _tables(paste: Paste, warnings: list[str]) -> Iterator[_Table]:
         last = paste.cut and number == len(paste.lines) - 1
         row = _row(words, columns, number, last)
         if isinstance(row, str):
-            skipped[row] += 1
+            skipped[row] = skipped.get(row, 0) + 1
         else:
             table.rows.append(row)
     if table is not None:
@@ -147,14 +147,16 @@ def _tables(paste: Paste, warnings: list[str]) -> Iterator[_Table]:
         "wrong": "{} rows had wrong results and are left out",
         "odd": "{} rows have a time that does not fit to size and bandwidth, and are left out",
     }
-    warnings += [text.format(skipped[key]) for key, text in texts.items() if skipped[key]]
+    warnings += [text.format(skipped[key]) for key, text in texts.items() if key in skipped]
 
 
 def _row(words: Sequence[str], columns: Sequence[str], line: int, cut: bool) -> _Row | str:
-    """The row, or why it is none: short, wrong or odd."""
+    """The row, or why it is none: empty (of no bytes), short, wrong or odd."""
     second = _half(columns)
     # The last word of a file without an end may be half of one.
     usable = len(words) - cut
+    if int(words[0].replace("_", "")[:30]) == 0:
+        return "empty"
     if usable < second:
         return "short"
     first = dict(zip(columns[:second], words[:second], strict=True))
@@ -162,20 +164,18 @@ def _row(words: Sequence[str], columns: Sequence[str], line: int, cut: bool) -> 
     if any(value is None for value in numbers):
         return "odd"
     size, time_us, algbw, busbw = (value or 0.0 for value in numbers)
-    wrong = first.get("wrong", "0")
-    if wrong not in ("0", "N/A") and re.fullmatch(r"\d+", wrong):
+    # The log may go on right behind the last number: 0node:1:2 [3] NCCL INFO.
+    if _is_wrong(first):
         return "wrong"
     op = first.get("redop", "none").lower()
     known = _number(first.get("root", "-1").lstrip("-"))
     if time_us <= 0 or known is None or ("redop" in first and op not in (*_OPS, "none")):
         return "odd"
-    if size == 0:
-        return "short"
     if abs(size / time_us / 1e3 - algbw) > 0.02 + 0.01 * algbw:
         return "odd"
     behind = dict(zip(columns[second:], words[second:], strict=False))
     in_place = _number(behind.get("time", "")) if usable >= len(columns) else None
-    if behind.get("wrong", "0") not in ("0", "N/A"):
+    if in_place is not None and _is_wrong(behind):
         return "wrong"
     root = -1 if first.get("root", "-1").startswith("-") else int(known)
     return _Row(
@@ -190,6 +190,12 @@ def _row(words: Sequence[str], columns: Sequence[str], line: int, cut: bool) -> 
         busbw,
         in_place,
     )
+
+
+def _is_wrong(half: Mapping[str, str]) -> bool:
+    """Whether one way of calling had wrong elements; what was not checked had none."""
+    count = re.match(r"\d+", half.get("wrong", "0"))
+    return count is not None and count.group().strip("0") != ""
 
 
 def _number(word: str) -> float | None:

@@ -215,6 +215,20 @@ def test_noise_cut_rows_and_wrong_results_are_left_out():
     assert any("not whole" in warning for warning in baseline.warnings)
 
 
+def test_a_row_that_the_log_ran_into_and_rows_of_no_bytes():
+    lines = log(8).split("\n")
+    first = next(number for number, line in enumerate(lines) if line.split()[:1] == ["1024"])
+    lines[first] = (
+        lines[first][: len(lines[first]) // 2 + 24].rstrip() + "node:1:2 [0] NCCL INFO Channel 00 : 0[1] via P2P"
+    )
+    lines.insert(first, lines[first].replace("1024", "   0").replace(" 256 ", "   0 "))
+    assert lines[first + 1].split()[8].startswith("0node")
+    baseline = read("\n".join(lines))
+    assert [row.size_bytes for row in baseline.rows] == SIZES
+    assert baseline.rows[0].in_place_s is None
+    assert baseline.warnings == ()
+
+
 def test_old_headers_and_few_columns():
     old = log(8).replace("  root ", " ").replace("#wrong", " error")
     old = "\n".join(line.replace("    -1 ", " ").replace("     0", " 1e-06") for line in old.split("\n"))
