@@ -75,21 +75,25 @@ class Flow:
         return found
 
 
-def data_flow(plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None) -> Flow:
+def data_flow(
+    plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None, ordered: bool = False
+) -> Flow:
     """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
     allow if there is no size (or no topology): then every receive comes directly behind its send, so that no channel
     ever holds more than one message.
 
     The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so that
     more are under way at once; or, if `messages` are given, over as many as take so many each, one after the other,
-    which keeps their order on the links. O(chunks moved). Raises InputError for what programs cannot say,
-    VerificationError for a deadlock.
+    which keeps their order on the links. If `ordered`, what one channel of the plan sends to several GPUs keeps its
+    order, too. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
     """
     units = _chunk_units(plan)
     order = interleaving(plan)
     nodes = list(_nodes(plan, order, units, _times(plan, size_bytes)))
     if lanes > 1 or messages is not None:
         _deal_out(nodes, lanes, messages)
+    if ordered:
+        _keep_order(nodes)
     _find_hazards(plan, nodes, units)
     last: dict[tuple[bool, Line], Node] = {}
     send: Node | None = None
@@ -198,6 +202,19 @@ def _deal_out(nodes: Sequence[Node], lanes: int, messages: int | None) -> None:
             last[node.line] = lane, node
         (channel, _), source, target = node.line
         node.line = ((channel, lane), source, target)
+
+
+def _keep_order(nodes: Sequence[Node]) -> None:
+    """Make every send wait for the one before it in its channel of the plan."""
+    last: dict[tuple[int, int], Node] = {}
+    for node in nodes:
+        if node.op == "s" and node.line is not None:
+            (channel, _), source, _ = node.line
+            before = last.get((channel, source))
+            if before is not None and before.line != node.line and before not in node.needs:
+                node.needs.append(before)
+                before.users.append(node)
+            last[channel, source] = node
 
 
 class _Memory:

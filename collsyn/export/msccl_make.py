@@ -6,9 +6,9 @@ from itertools import chain
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError, VerificationError
-from collsyn.export.msccl import Dialect, Program
+from collsyn.export.msccl import Dialect, Gpu, Program
 from collsyn.export.msccl_check import MscclFile, verify_program
-from collsyn.export.msccl_flow import data_flow
+from collsyn.export.msccl_flow import Flow, data_flow
 from collsyn.export.msccl_limits import limit_problems
 from collsyn.export.msccl_lower import make_gpus
 from collsyn.lower.lower import lower
@@ -18,8 +18,14 @@ from collsyn.model.schedule import Schedule
 # Simulated times this close are equally good.
 ALIKE = 1.01
 # How the messages between two GPUs are dealt out over channels: over so many in turns, or so that each takes a share of
-# the steps that a thread block may have, for which there is need only until a program fits.
-_DEALS = ((1, 0.0), (1, 0.9), (1, 0.6), (1, 0.4), (1, 0.25), (1, 0.12), (2, 0.0), (4, 0.0), (8, 0.0))
+# the steps that a thread block may have, which is tried only until a program fits. And whether what a channel of the
+# plan sends to several GPUs keeps its order.
+_SHARES = (0.9, 0.6, 0.4, 0.25, 0.12)
+_DEALS = (
+    *((1, 0.0, ordered) for ordered in (False, True)),
+    *((1, share, ordered) for share in _SHARES for ordered in (False, True)),
+    *((lanes, 0.0, False) for lanes in (2, 4, 8)),
+)
 # (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
 _COMPARED = ((True, False), (True, True))
 _FALLBACK = ((False, False),)
@@ -57,35 +63,43 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
     """
     collective = source.collective
     if collective.kind not in wanted.dialect.collectives:
-        known = ", ".join(wanted.dialect.collectives)
-        raise InputError(f"collective: {wanted.dialect.name} knows no {collective.kind}; it knows {known}")
-    refused: str | None = None
+        names = ", ".join(wanted.dialect.collectives)
+        raise InputError(f"collective: {wanted.dialect.name} knows no {collective.kind}; it knows {names}")
+    refused = ""
     for plan in _plans(source, wanted):
-        fitting: list[_Timed] = []
-        goal_s = _plan_s(plan, wanted.size_bytes) * ALIKE
-        for lanes, share in _DEALS:
-            if share and fitting:
-                continue
-            messages = int(wanted.dialect.max_steps * share) if share else None
-            programs = list(_programs(plan, wanted, lanes, messages))
-            problems = [limit_problems(program, wanted.dialect) for program in programs]
-            fitting += [
-                _Timed(program, _time_s(program, plan, wanted.size_bytes))
-                for program, found in zip(programs, problems, strict=True)
-                if not found
-            ]
-            if any(each.time_s <= goal_s for each in fitting):
-                break
-            if problems[0]:
-                first = problems[0][0]
-                refused = f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
-                if "steps" not in first.what:
-                    break
+        fitting, refused = _fitting(plan, wanted)
         if fitting:
             return _best_right(plan, wanted, fitting)
     raise InputError(
         f"{wanted.name}: does not fit: {refused}; try fewer instances or chunks, --max-channels, or another method"
     )
+
+
+def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
+    """Programs of a plan that fit, up to the first that takes no longer than the plan; and why the last others do not."""
+    fitting: list[_Timed] = []
+    known: list[tuple[Gpu, ...]] = []
+    refused, fitting_share = "", 0.0
+    goal_s = _plan_s(plan, wanted.size_bytes) * ALIKE
+    for lanes, share, ordered in _DEALS:
+        if share and fitting and share != fitting_share:
+            continue
+        messages = int(wanted.dialect.max_steps * share) if share else None
+        flow = data_flow(plan, wanted.size_bytes, lanes, messages, ordered)
+        first = None
+        for program in _programs(flow, wanted, _COMPARED, known):
+            problems = limit_problems(program, wanted.dialect)
+            if not problems:
+                fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
+                fitting_share = share
+            first = first or next(iter(problems), None)
+        if any(each.time_s <= goal_s for each in fitting):
+            break
+        if first is not None:
+            refused = f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
+            if "steps" not in first.what:
+                break
+    return fitting, refused
 
 
 def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
@@ -113,16 +127,10 @@ def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
 
 
 def _programs(
-    plan: Plan,
-    wanted: Wanted,
-    lanes: int,
-    messages: int | None,
-    timed: bool = True,
-    ways: tuple[tuple[bool, bool], ...] = _COMPARED,
+    flow: Flow, wanted: Wanted, ways: tuple[tuple[bool, bool], ...], known: list[tuple[Gpu, ...]]
 ) -> Iterator[Program]:
-    """Programs of a plan, made in several ways; equal ones once."""
-    flow = data_flow(plan, wanted.size_bytes if timed else None, lanes, messages)
-    known = []
+    """Programs of a flow, made in several ways, but for those known already."""
+    kind = flow.plan.collective.kind
     for fused, paired in ways:
         gpus = make_gpus(flow, fused, paired)
         if gpus in known:
@@ -130,8 +138,8 @@ def _programs(
         known.append(gpus)
         yield Program(
             name=wanted.name,
-            coll=wanted.dialect.collectives[plan.collective.kind],
-            collective=plan.collective.kind,
+            coll=wanted.dialect.collectives[kind],
+            collective=kind,
             protocol=wanted.protocol,
             num_channels=1 + max((block.channel for gpu in gpus for block in gpu.blocks), default=0),
             num_chunks=flow.num_chunks,
@@ -161,9 +169,10 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     best_s = min(each.time_s for each in fitting) * ALIKE
     # Of those that are about as fast, the one of fewest steps: it passes over memory least often.
     order = sorted(fitting, key=lambda each: (max(each.time_s, best_s), each.num_steps))
+    ways = (*_COMPARED, *_FALLBACK)
     careful = (
         program
-        for program in _programs(plan, wanted, 1, None, timed=False, ways=(*_COMPARED, *_FALLBACK))
+        for program in _programs(data_flow(plan), wanted, ways, [])
         if not limit_problems(program, wanted.dialect)
     )
     why = ""

@@ -1,6 +1,7 @@
 """Writing MSCCL XML: what is written does what the schedule does, fits the readers, and is the same text every time."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -344,3 +345,16 @@ def test_messages_are_dealt_out_in_turns_or_one_lane_after_the_other():
     channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
     program = Program("test", "allgather", "allgather", "LL", channels, flow.num_chunks, True, True, 0, 0, gpus)
     assert MscclFile(program).verify().ok
+
+
+def test_sends_of_one_channel_of_the_plan_can_keep_their_order():
+    """A rank behind one port sends to its peers in turn: each send of an ordered flow waits for the one before."""
+    plan = lower(synthesize("allgather", "switch:4", "1M", method="direct"), channels_by="link")
+    assert plan.max_channels() == 1
+    for ordered in (False, True):
+        flow = data_flow(plan, 1 << 20, ordered=ordered)
+        sends = [[node for node in flow.nodes if node.op == "s" and node.rank == rank] for rank in range(4)]
+        waits = [sum(before in after.needs for before, after in pairwise(row)) for row in sends]
+        assert waits == ([len(row) - 1 for row in sends] if ordered else [0] * 4)
+    made = exported(plan, size_bytes=1 << 20)
+    assert made.facts["simulated_us"] * 1e-6 <= 1.02 * simulate_plan(plan, plan.topology, 1 << 20).finish_s
