@@ -76,7 +76,7 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
 
 
 def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
-    """Programs of a plan that fit, up to the first that takes no longer than the plan; and why the last others do not."""
+    """Programs of a plan that fit, up to the first that is as fast as the plan; and why the last others do not."""
     fitting: list[_Timed] = []
     known: list[tuple[Gpu, ...]] = []
     refused, fitting_share = "", 0.0
