@@ -11,6 +11,7 @@ import numpy as np
 
 from collsyn.bounds.maxflow import FlowNetwork
 from collsyn.bounds.solver import quiet_solver
+from collsyn.bounds.ways import steps_from_ranks
 from collsyn.errors import Infeasible, SolverFailed
 from collsyn.model.arrays import F64, I64, Bools
 from collsyn.model.topology import Topology
@@ -43,6 +44,8 @@ class Split:
 def joint_split(topology: Topology) -> Split:
     """The best split of every link for allreduces along trees, with its dual solution as a certificate.
 
+    Of all best splits one whose roots are near the other ranks.
+
     Maximises sum of x_r where each link's bandwidth is split into a part d down and a part u up, such that d over the
     links that leave any vertex set without all ranks, and u over those that enter it, is at least x of its ranks
     (Edmonds: then trees from every root fit into d, and turned round into u). Switches that cannot multiply (down) or
@@ -54,16 +57,25 @@ def joint_split(topology: Topology) -> Split:
     if topology.num_ranks < 2:
         raise Infeasible("an allreduce along trees needs at least two ranks")
     program = _Program(topology)
+    x, _ = _solved(program)
+    if not x.sum() > 1e-12:
+        raise Infeasible("an allreduce along trees needs ranks that reach each other")
+    certificate = program.certificate()
+    program.prefer_near(float(x.sum()))
+    x, parts = _solved(program)
+    down, scale = parts[0], program.unit / 1e9
+    up = down[program.mirror] if program.mirror is not None else parts[1]
+    return Split(x * scale, down * scale, up * scale, Fraction(certificate["capacity_gb_s"]), certificate)
+
+
+def _solved(program: "_Program") -> tuple[F64, list[F64]]:
+    """A best solution of which no set falls short."""
     for _ in range(MAX_ROUNDS):
         x, parts = program.solve()
-        if not x.sum() > 1e-12:
-            raise Infeasible("an allreduce along trees needs ranks that reach each other")
-        fresh = [cut for number, capacity in enumerate(parts) for cut in _short(topology, x, capacity, number)]
-        if not program.add(fresh):
-            break
-    else:
-        raise SolverFailed("joint linear program: too many cuts")
-    return program.split(x, parts)
+        known = [cut for number, room in enumerate(parts) for cut in _short(program.topology, x, room, number)]
+        if not program.add(known):
+            return x, parts
+    raise SolverFailed("joint linear program: too many cuts")
 
 
 def _short(topology: Topology, x: F64, capacity: F64, part: int) -> list[tuple[int, Bools]]:
@@ -164,15 +176,16 @@ class _Program:
         links = self.topology.num_links
         return value[1 : self.first], [value[self.first + i * links :][:links] for i in range(self.parts)]
 
-    def split(self, x: F64, parts: list[F64]) -> Split:
-        """The result of the last solution."""
-        down = parts[0]
-        up = down[self.mirror] if self.mirror is not None else parts[1]
-        scale = self.unit / 1e9
-        certificate = self._certificate()
-        return Split(x * scale, down * scale, up * scale, Fraction(certificate["capacity_gb_s"]), certificate)
+    def prefer_near(self, total: float) -> None:
+        """From now on keep the sum of x, and look for roots whose farthest rank is near."""
+        away = steps_from_ranks(self.topology)[:, : self.topology.num_ranks]
+        radius = np.maximum(away.max(axis=1), away.max(axis=0))
+        self.solver.changeColBounds(0, total * (1 - TIGHT), self.infinity)
+        for rank, cost in enumerate([0.0, *radius.tolist()]):
+            self.solver.changeColCost(rank, cost)
 
-    def _certificate(self) -> dict[str, Any]:
+    def certificate(self) -> dict[str, Any]:
+        """The dual of the last solution."""
         from collsyn.bounds.case import Case
         from collsyn.bounds.dual import ARGUMENT
         from collsyn.model.collective import make_collective

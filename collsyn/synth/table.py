@@ -22,6 +22,7 @@ METHODS: dict[str, str] = {
     "bine": "collsyn.synth.bine:BINE",
     "paths": "collsyn.synth.paths:PATHS",
     "trees": "collsyn.synth.trees:TREES",
+    "joint": "collsyn.synth.joint:JOINT",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 
