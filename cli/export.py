@@ -28,7 +28,7 @@ from ._problem import OUT
     help="msccl-xml, mscclpp-json, chakra, chrome-trace, json or tuner-csv.",
 )
 @click.option("--dialect", metavar="D", help="Whose reader: msccl, azure or rccl for msccl-xml. [default: azure]")
-@click.option("--proto", metavar="P", help="LL, LL128 or Simple. [default: by size]")
+@click.option("--proto", metavar="P", help="LL, LL128 or Simple. [default: by size; for mscclpp-json Simple]")
 @click.option("--in-place/--out-of-place", default=None, help="Only for calls of this kind. [default: both]")
 @click.option("--min-size", type=size, metavar="S", help="Smallest size that uses the file. [default: any]")
 @click.option("--max-size", type=size, metavar="S", help="Largest size that uses the file. [default: any]")

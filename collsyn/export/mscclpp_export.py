@@ -8,9 +8,10 @@ from pathlib import Path
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError
-from collsyn.export.mscclpp import MAX_BUFFER_BYTES, MAX_MESSAGE_BYTES, Program
+from collsyn.export.mscclpp import MAX_BUFFER_BYTES, MAX_MESSAGE_BYTES, Gpu, Program
 from collsyn.export.mscclpp_check import MscclppFile, verify_program
 from collsyn.export.mscclpp_lower import make_gpus
+from collsyn.export.mscclpp_packets import packet_gpus
 from collsyn.export.mscclpp_write import program_text
 from collsyn.export.naming import stem
 from collsyn.export.table import Exported, Options
@@ -22,12 +23,16 @@ from collsyn.units import format_size, parse_size, s_to_us
 
 DEFAULT_SIZE = "64M"
 ALIGNMENT = 16
+# Numbers of thread blocks that are tried for programs of packets.
+_BLOCKS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) -> list[Exported]:
     """Files for schedules of one collective at several sizes, each for the sizes from half way (in logarithms) to the
     one below up to half way to the one above; the first and the last for all beyond. Raises InputError."""
-    options.refuse("mscclpp-json", "dialect", "protocol")
+    options.refuse("mscclpp-json", "dialect")
+    if options.protocol not in (None, "Simple", "LL"):
+        raise InputError(f"--proto: is {options.protocol!r}; expected Simple or LL")
     sized = sorted(((_size(source, options), path, source) for path, source in sources), key=lambda row: row[0])
     for (one, path, a), (other, second, b) in pairwise(sized):
         if (a.collective.kind, a.collective.num_ranks) != (b.collective.kind, b.collective.num_ranks):
@@ -68,6 +73,10 @@ def make_program(source: Schedule | Plan, name: str, options: Options, sizes: tu
     if options.in_place and not source.collective.has_in_place:
         raise InputError(f"--in-place: {source.collective.kind} has no in-place form")
     pairs = port_pairs(source.topology)
+    if options.protocol == "LL":
+        program = _of_packets(source, name, options, sizes)
+        verify_program(program).raise_if_bad(name)
+        return program
     program = _fastest(source, _plans(source, options, bool(pairs)), name, options, sizes, False)
     report = verify_program(program)
     if pairs and not report.ok:
@@ -75,6 +84,46 @@ def make_program(source: Schedule | Plan, name: str, options: Options, sizes: tu
         report = verify_program(program)
     report.raise_if_bad(name)
     return program
+
+
+def _of_packets(source: Schedule | Plan, name: str, options: Options, sizes: tuple[int, int]) -> Program:
+    """The program of packets with the number of thread blocks that simulates fastest; it is not verified."""
+    options.refuse("--proto LL", "instances", "max_channels")
+    if isinstance(source, Plan):
+        raise InputError("--proto: LL is made from a schedule; a plan has places and flags of its own")
+    if port_pairs(source.topology):
+        raise InputError("--proto: LL goes over memory channels, and ranks are in different boxes; take Simple")
+    best: tuple[float, Program] | None = None
+    for num_blocks in _BLOCKS:
+        gpus = packet_gpus(source, bool(options.in_place), num_blocks)
+        if gpus is not None:
+            program = _program(source, name, "LL", options, gpus, sizes)
+            time_s = _time_s(program, source)
+            if best is None or time_s < best[0]:
+                best = (time_s, program)
+    if best is None:
+        raise InputError(f"--proto: LL needs more than {_BLOCKS[-1]} thread blocks of 64 operations; take Simple")
+    return best[1]
+
+
+def _program(
+    source: Schedule | Plan, name: str, protocol: str, options: Options, gpus: tuple[Gpu, ...], sizes: tuple[int, int]
+) -> Program:
+    """A program for sizes in bytes (first, last), as far as buffers stay below 4 GiB."""
+    chunks = max(gpus[0].input_chunks, gpus[0].output_chunks)
+    # Packets take twice their data, in two halves of scratch.
+    scratch = max(gpu.scratch_chunks for gpu in gpus) * (4 if protocol == "LL" else 1)
+    return Program(
+        name=name,
+        collective=source.collective.kind,
+        protocol=protocol,
+        in_place=bool(options.in_place),
+        gpus=gpus,
+        double_scratch=protocol == "LL",
+        alignment=ALIGNMENT,
+        min_bytes=sizes[0],
+        max_bytes=min(sizes[1], (MAX_BUFFER_BYTES - 1) * chunks // max(chunks, scratch)),
+    )
 
 
 def _fastest(
@@ -91,18 +140,7 @@ def _fastest(
         except InputError as error:
             refused = refused or error
             continue
-        chunks = max(gpus[0].input_chunks, gpus[0].output_chunks)
-        longest = max(chunks, *(gpu.scratch_chunks for gpu in gpus))
-        program = Program(
-            name=name,
-            collective=source.collective.kind,
-            protocol="Simple",
-            in_place=bool(options.in_place),
-            gpus=gpus,
-            alignment=ALIGNMENT,
-            min_bytes=sizes[0],
-            max_bytes=min(sizes[1], (MAX_BUFFER_BYTES - 1) * chunks // longest),
-        )
+        program = _program(source, name, "Simple", options, gpus, sizes)
         whole = sum(len(gpu.blocks) for gpu in gpus) == plan.num_channels
         time_s = 0.0 if best is None and whole else _time_s(program, source)
         if best is None or time_s < best[0]:
