@@ -9,15 +9,15 @@ from collsyn.check.report import SHOWN, Findings, Problem, Report
 from collsyn.errors import InputError, VerificationError
 from collsyn.export.mscclpp import PACKET_WRITES_FROM, Program
 from collsyn.export.mscclpp_form import bound_problems, form_problems
-from collsyn.export.mscclpp_lanes import Lanes, make_lanes
+from collsyn.export.mscclpp_lanes import Lanes, iterations_of, make_lanes
 from collsyn.export.mscclpp_plan import BlockPlan, plan_of
 from collsyn.export.mscclpp_read import read_program
 from collsyn.export.mscclpp_sync import deadlock_problems, signal_problems, thread_problems
 from collsyn.model.bind import bind
 
 CHECKS = ("form", "bounds", "threads", "signals", "deadlock", "hazards", "data")
-# Elements of all ranks together in a run on data; larger programs are not judged.
-MAX_ELEMENTS = 1 << 24
+# Elements of all ranks together in a run on data, and operations with pipelines unrolled; more are not judged.
+MAX_ELEMENTS, MAX_OPERATIONS = 1 << 24, 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,7 @@ def verify_program(program: Program) -> Report:
         if not findings.add(name, list(problems), passed):
             findings.skip(CHECKS[len(findings.checks) :], f"{name} is wrong")
             return findings.report()
-    _check_size(program)
-    lanes = make_lanes(program)
+    lanes = _lanes(program)
     findings.add("threads", list(thread_problems(lanes)), "every nop that is needed")
     findings.add("signals", list(signal_problems(lanes)), "as many as waits")
     if not findings.add("deadlock", deadlock_problems(lanes), "none"):
@@ -78,8 +77,7 @@ def sound_plan(program: Program, size_bytes: int | None = None) -> BlockPlan:
         first = next(problems, None)
         if first is not None:
             raise VerificationError(f"mscclpp-json is wrong ({name}): {first}")
-    _check_size(program)
-    return plan_of(make_lanes(program, None if size_bytes is None else _iterations_at(program, size_bytes)))
+    return plan_of(_lanes(program, None if size_bytes is None else _iterations_at(program, size_bytes)))
 
 
 def _iterations_at(program: Program, size_bytes: int) -> int:
@@ -90,10 +88,17 @@ def _iterations_at(program: Program, size_bytes: int) -> int:
     return int(min(max(most, 1), 64))
 
 
-def _check_size(program: Program) -> None:
-    lanes_free = [gpu.scratch_chunks for gpu in program.gpus]
-    if max(program.num_chunks * program.num_gpus, sum(lanes_free)) > MAX_ELEMENTS:
-        raise InputError(f"gpus: {program.num_chunks} chunks of {program.num_gpus} GPUs are too many to judge")
+def _lanes(program: Program, iterations: int | None = None) -> Lanes:
+    """The lanes of a program; raises InputError if they are too many or too long."""
+    count = sum(1 for _ in program.operations()) * (iterations_of(program) if iterations is None else iterations)
+    chunks = max(program.num_chunks * program.num_gpus, sum(gpu.scratch_chunks for gpu in program.gpus))
+    if count > MAX_OPERATIONS or chunks > MAX_ELEMENTS:
+        raise InputError(f"gpus: {count} operations on {chunks} chunks are too many to judge")
+    lanes = make_lanes(program, iterations)
+    units = max(lanes.collective.total_units * lanes.factor * program.num_gpus, sum(lanes.scratch))
+    if units > MAX_ELEMENTS:
+        raise InputError(f"gpus: chunks are cut into shares of {units} units in all; too many to judge")
+    return lanes
 
 
 def _hazards(lanes: Lanes, plan: BlockPlan) -> Iterator[Problem]:

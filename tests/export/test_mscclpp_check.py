@@ -197,3 +197,48 @@ def test_files_are_recognised_and_programs_of_wrong_form_have_no_plan(tmp_path):
     broken = changed(exchange(), lambda d: ops_of(d)[3].update(name="glre"))
     with pytest.raises(VerificationError, match="mscclpp-json is wrong"):
         read_mscclpp(json.dumps(broken).encode(), "f").plan()
+
+
+def test_programs_too_large_to_judge_are_refused():
+    def shares(document):
+        for number, size in enumerate((997, 1009, 1013)):
+            ops_of(document, number)[3]["tbg_info"] = {"tb_id": 0, "tbg_size": size}
+
+    assert judged(changed(exchange(), shares)) == (
+        "read",
+        "gpus: chunks are cut into shares of 9171455841 units in all; too many to judge",
+    )
+    many = changed(exchange(), lambda d: [g.update(scratch_chunks=1 << 30) for g in d["gpus"]])
+    assert "too many to judge" in judged(many)[1]
+
+
+def spots(value, path=()):
+    """All places of a document."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from spots(inner, (*path, key))
+
+
+def test_whatever_is_in_a_file_is_answered():
+    """Values of other types and sizes, and keys that are gone, anywhere in a file: a report or one line follows."""
+    rng = random.Random(5)
+    strange = [None, True, -1, 0, 7, 1 << 40, 1 << 70, 0.5, "", "memory", "x", [], [0], {}, {"index": 0}, "pipeline"]
+    for _ in range(400):
+        document = copy.deepcopy(rng.choice([*BY_HAND.values(), pipelined()]))
+        for _ in range(rng.choice((1, 1, 2))):
+            path = rng.choice([spot for spot in spots(document) if spot])
+            place = document
+            for key in path[:-1]:
+                place = place[key]
+            if rng.random() < 0.3:
+                del place[path[-1]]
+            else:
+                place[path[-1]] = rng.choice(strange)
+        try:
+            file = read_mscclpp(json.dumps(document).encode(), "f")
+            report = file.verify()
+            assert report.ok or report.problems
+            file.plan(1 << 20)
+        except (InputError, VerificationError) as error:
+            assert "\n" not in str(error)
