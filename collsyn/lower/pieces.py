@@ -42,8 +42,9 @@ def choose_cut(
 
     Given `piece_bytes`, into pieces of at most that length. Else into the longest that come within GOOD_ENOUGH of the
     best time, estimated as the larger of the busiest link's load and the longest chain of runs that overlap in pieces;
-    and into pieces that stay in the cache where a rank adds several values up, if they cost little. No piece gets
-    shorter than SMALLEST_BYTES and the topology's limit, and there are no more than MAX_MOVES. O(runs MAX_HALVINGS).
+    and into pieces that stay in the cache where reducing takes time and a rank adds several values up, if they cost
+    little. No piece gets shorter than SMALLEST_BYTES and the topology's limit, and there are no more than MAX_MOVES.
+    O(runs MAX_HALVINGS).
     """
     lane_bytes = schedule.collective.chunk_bytes(schedule.size_bytes) / lanes
     if piece_bytes is not None:
@@ -70,7 +71,7 @@ def choose_cut(
         return cuts[0]
     time_s = _estimates(schedule, needs, times, np.stack(counts, axis=1))
     chosen = int(np.flatnonzero(time_s <= GOOD_ENOUGH * time_s.min())[0])
-    if _adds_up(runs, needs):
+    if schedule.topology.reduce_s_per_byte.any() and _adds_up(runs, needs):
         cheap = np.flatnonzero(time_s <= GOOD_ENOUGH**2 * time_s.min()).tolist()
         chosen = max(chosen, next((i for i in cheap if cuts[i].joined_bytes <= CACHED_BYTES), cheap[-1]))
     return cuts[chosen]

@@ -20,6 +20,8 @@ from collsyn.synth.trees_search import best_choice
 
 # Bytes of the shortest chunk that only the pipeline asks for.
 LEAST_PIECE = 16 << 10
+# Messages of a schedule, those that reduce counted MOVES times: of plans with more moves not all variants are compared.
+MAX_MESSAGES, MOVES = 19_000, 3
 _BUILDS = ("allgather", "broadcast")
 
 
@@ -57,21 +59,22 @@ class TreesMethod:
         if problem.kind == "allreduce":
             return by_composition(problem, lambda phase: self._solve(phase, seed, late))
         if problem.kind not in _BUILDS:
-            return by_reversal(problem, lambda forward: self._solve(forward, seed, late))
-        return _spread(problem, seed, late)
+            messages = MAX_MESSAGES // MOVES if problem.reduces else MAX_MESSAGES
+            return by_reversal(problem, lambda forward: _spread(forward, messages, seed, late))
+        return _spread(problem, MAX_MESSAGES, seed, late)
 
 
 def _nobody_sends(problem: Problem) -> bool:
     return all(len(group) == 1 for group in problem.members)
 
 
-def _spread(problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
+def _spread(problem: Problem, messages: int, seed: int, late: Callable[[], bool]) -> Schedule:
     topology = problem.topology
     if _nobody_sends(problem):
         return in_order(problem.collective(), topology, problem.size_bytes, Rows.of([()]), {"chunk": [], "batch": []})
     asked = problem.chunks_per_rank
     least = max(topology.min_piece_bytes, LEAST_PIECE)
-    found = best_choice(lambda: pool_for(problem), problem.size_bytes, asked, least, seed, late)
+    found = best_choice(lambda: pool_for(problem), problem.size_bytes, asked, least, messages, seed, late)
     flow, trees = found.flow, found.flow.trees
     schedule = flow.schedule(problem.collective(flow.chunks_per_root), found.pace)
     options = {"chunks_per_rank": flow.chunks_per_root, "parts": trees.k, "trees": len(trees), "height": trees.height}

@@ -16,9 +16,8 @@ from collsyn.synth.trees_schedule import Flow, Pace
 WORK = 8_000_000
 # A finish this close to the time of the busiest link of the best trees is good enough.
 GOOD_ENOUGH = 1.01
-# Rows of a schedule (chunks moved), unless the least number of chunks needs more; and its messages, unless trees have
-# more hops: of plans with more moves not all variants are tried.
-MAX_ROWS, MAX_MESSAGES = 200_000, 19_000
+# Rows of a schedule (chunks moved), unless the least number of chunks needs more.
+MAX_ROWS = 200_000
 # Solutions of the linear program that are tried, each from random numbers of its own, while none is good enough.
 VARIANTS = 4
 # Parts of a root's data, besides those that need no rounding; roundings of one mix that are kept, and trees of one
@@ -61,15 +60,17 @@ def best_choice(
     size_bytes: int,
     chunks: int | None,
     least_piece: int,
+    most_messages: int,
     seed: int,
     late: Callable[[], bool],
 ) -> Choice:
     """The best choice that the work allows; `chunks` is their number for every root, if that is given.
 
-    Chunks are not shorter than `least_piece` bytes unless the trees need it. Of every variant of the linear program all
-    roundings are tried at very few paces, the most promising at a few more, then the best is changed at random.
+    Chunks are not shorter than `least_piece` bytes, nor messages more than `most_messages`, unless the trees need it. Of
+    every variant of the linear program all roundings are tried at very few paces, the most promising at a few more, then
+    the best is changed at random.
     """
-    search = _Search(size_bytes, chunks, least_piece, seed, late)
+    search = _Search(size_bytes, chunks, least_piece, most_messages, seed, late)
     for variant in range(VARIANTS):
         for trees in _roundings(pool_of(), seed + variant, chunks, late):
             search.look_at(trees)
@@ -104,8 +105,15 @@ class _Search:
     """The best choice so far, and what is left of the work."""
 
     def __init__(
-        self, size_bytes: int, chunks: int | None, least_piece: int, seed: int, late: Callable[[], bool]
+        self,
+        size_bytes: int,
+        chunks: int | None,
+        least_piece: int,
+        most_messages: int,
+        seed: int,
+        late: Callable[[], bool],
     ) -> None:
+        self.most_messages = most_messages
         self.size_bytes, self.chunks, self.least_piece, self.late = size_bytes, chunks, least_piece, late
         self.random = np.random.default_rng(seed)
         self.best: Choice | None = None
@@ -144,7 +152,7 @@ class _Search:
         flow = self.flows.setdefault((id(trees), split), Flow(trees, split, self.size_bytes))
         if self.best is not None and flow.least_s >= self.best.finish_s:
             return inf
-        limit = max(MAX_MESSAGES, 2 * len(trees.dst))
+        limit = max(self.most_messages, 2 * len(trees.dst))
         hop, _, _, finish_s = flow.order(pace, limit)
         self.work += len(hop) if finish_s < inf else limit
         choice = Choice(flow, pace, finish_s)
