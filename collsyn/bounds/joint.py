@@ -58,8 +58,6 @@ def joint_split(topology: Topology) -> Split:
         raise Infeasible("an allreduce along trees needs at least two ranks")
     program = _Program(topology)
     x, _ = _solved(program)
-    if not x.sum() > 1e-12:
-        raise Infeasible("an allreduce along trees needs ranks that reach each other")
     certificate = program.certificate()
     program.prefer_near(float(x.sum()))
     x, parts = _solved(program)
@@ -72,6 +70,8 @@ def _solved(program: "_Program") -> tuple[F64, list[F64]]:
     """A best solution of which no set falls short."""
     for _ in range(MAX_ROUNDS):
         x, parts = program.solve()
+        if not x.sum() > 1e-12:
+            raise Infeasible("an allreduce along trees needs ranks that reach each other")
         known = [cut for number, room in enumerate(parts) for cut in _short(program.topology, x, room, number)]
         if not program.add(known):
             return x, parts
@@ -92,7 +92,8 @@ def _short(topology: Topology, x: F64, capacity: F64, part: int) -> list[tuple[i
     ends = np.concatenate([flows, np.zeros(ranks, np.int64)])
     sources, targets = np.full(2 * ranks, n), np.tile(np.arange(ranks), 2)
     network = FlowNetwork(n + 1, np.concatenate([tail, sources]), np.concatenate([head, targets]))
-    network.set_capacities(np.concatenate([np.round(capacity * scale).astype(np.int64), ends]))
+    links = np.minimum(np.round(capacity * scale), need).astype(np.int64)
+    network.set_capacities(np.concatenate([links, ends]))
     joined = topology.num_links + ranks
     found: dict[bytes, Bools] = {}
     for rank in range(ranks):

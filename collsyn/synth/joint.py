@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
 from math import gcd, inf
+
+import numpy as np
 
 from collsyn.bounds import tree_bound
 from collsyn.bounds.joint import joint_split
@@ -19,19 +20,20 @@ from collsyn.errors import Infeasible
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.joint_flow import JointFlow, Pace, Pairs, paired
-from collsyn.synth.joint_mix import Counts, JointPools, Mix, in_units
+from collsyn.synth.joint_mix import Counts, JointPools, Mix, exact_units, in_units
 from collsyn.synth.problem import Options, Problem, provenance
 
 MAX_RANKS = 1024
 # Messages put in order in all; a finish this close to the time of the bytes at the optimum is good enough.
 WORK, GOOD_ENOUGH = 6_000_000, 1.01
-# Rows of a schedule, unless the least number of chunks needs more; large machines may have more.
-MAX_ROWS, ROWS_PER_RANK = 400_000, 5_500
-# Parts in which the mix of an orbit of trees is rounded; how many roundings and mixes are tried; chunks of a part.
-UNITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
-KEPT, MIXES = 8, 3
+# Rows of a schedule, unless the least number of chunks needs more; the more pairs of ranks, the more.
+MAX_ROWS, ROWS_PER_PAIR = 200_000, 10
+# Parts in which the mix of an orbit of trees is rounded, besides those that need no rounding.
+UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
+# How many roundings of a mix, and mixes, are tried; chunks of a part; changes in vain after which no more are tried.
+KEPT, MIXES, PATIENCE = 8, 3, 40
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-_LEADS, _MORE_LEADS, _HORIZONS = (0.06,), (0.0, 0.03, 0.12, 0.3), (0.0, 0.95)
+_LEAD, _LEADS, _HORIZONS = 0.06, (0.0, 0.03, 0.06, 0.12, 0.3), (0.0, 0.0, 0.95)
 _ALL = 1 << 40
 # What more chunks, which make plans longer, have to win.
 _WORTH_IT = 2e-3
@@ -90,7 +92,7 @@ def _best(problem: Problem, seed: int, late: Callable[[], bool]) -> _Choice:
     for mix in reversed(pools.mixes()[-MIXES:]):
         for pairs in _roundings(pools, mix, search):
             search.look_at(pairs)
-    search.refine()
+    search.refine(seed)
     assert search.best is not None
     return search.best
 
@@ -98,7 +100,8 @@ def _best(problem: Problem, seed: int, late: Callable[[], bool]) -> _Choice:
 def _roundings(pools: JointPools, mix: Mix, search: "_Search") -> Iterator[Pairs]:
     """Pairs of trees for ever more parts, each with less congestion than those before, the last ones first."""
     front: list[Counts] = []
-    for units in UNITS:
+    exact = exact_units(mix)
+    for units in sorted({*UNITS, *([exact] if exact else [])}):
         if not search.splits(units * len(pools.symmetry)) or (front and search.late()):
             continue
         counts = in_units(mix, pools.pools[0].room, units)
@@ -132,7 +135,7 @@ class _Search:
         if asked is not None:
             return [asked * ranks // units] if asked * ranks % units == 0 else []
         rows, least = units * 2 * (ranks - 1), max(self.topology.min_piece_bytes, 1)
-        most_rows = max(MAX_ROWS, ROWS_PER_RANK * ranks)
+        most_rows = max(MAX_ROWS, ROWS_PER_PAIR * ranks**2)
         allowed = [step * s for s in SPLITS if rows * step * s <= most_rows]
         wide = [s for s in allowed if self.problem.size_bytes / (units * s) >= least]
         return wide or ([step] if step * units == ranks else [])
@@ -141,8 +144,8 @@ class _Search:
         """Try pairs with few chunks and with many, each chunk alone, or all that are there together."""
         for split in self.splits(int(pairs.units.sum())):
             flow = JointFlow(pairs, split, self.problem.size_bytes)
-            for batch, lead in product((1, _ALL) if split > 1 else (1,), _LEADS):
-                self.attempt(flow, Pace(batch, lead, 0.0))
+            for batch in (1, _ALL) if split > 1 else (1,):
+                self.attempt(flow, Pace(batch, _LEAD, 0.0))
 
     def attempt(self, flow: JointFlow, pace: Pace) -> None:
         """Keep a choice that is clearly better than the best."""
@@ -153,13 +156,19 @@ class _Search:
         if self.best is None or finish_s < self.best.finish_s * (1 - _WORTH_IT):
             self.best = _Choice(flow, pace, finish_s)
 
-    def refine(self) -> None:
-        """Try other paces of the best."""
-        best = self.best
-        assert best is not None
-        for lead, horizon in product((*_MORE_LEADS, *_LEADS), _HORIZONS):
-            if (lead, horizon) != (best.pace.lead, best.pace.horizon):
-                self.attempt(best.flow, replace(best.pace, lead=lead, horizon=horizon))
+    def refine(self, seed: int) -> None:
+        """Change the pace of the best, and its number of chunks, at random, until nothing was won PATIENCE times."""
+        random, in_vain = np.random.default_rng(seed), 0
+        while not self.is_over and in_vain < PATIENCE:
+            best, in_vain = self.best, in_vain + 1
+            assert best is not None
+            pairs = best.flow.pairs
+            splits = [s for s in self.splits(int(pairs.units.sum())) if best.flow.split / 4 <= s <= 4 * best.flow.split]
+            split, lead, horizon = (random.choice(of) for of in (splits, _LEADS, _HORIZONS))
+            pace = Pace(best.pace.batch, float(lead), float(horizon), int(random.integers(1, 1 << 30)))
+            self.attempt(JointFlow(pairs, int(split), self.problem.size_bytes), pace)
+            if self.best is not best:
+                in_vain = 0
 
 
 JOINT = JointMethod()

@@ -22,11 +22,14 @@ _GOLDEN = (5**0.5 - 1) / 2
 @dataclass(frozen=True)
 class Pace:
     """A message holds at most `batch` chunks; a hop counts as behind by `lead` chunks for every hop that comes
-    after it; leaves get their data evenly over `horizon` of the least time (0: at once)."""
+    after it; leaves get their data evenly over `horizon` of the least time (0: at once).
+    `phases` is the seed of random beginnings of pairs (0: spread evenly).
+    """
 
     batch: int
     lead: float
     horizon: float
+    phases: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +224,8 @@ class JointFlow:
         turn = ((pairs.dst.astype(np.int64) - pairs.src) % n) / n
         # Pairs begin at different times, so that their chunks do not all come to a link at once.
         phase = (np.arange(len(pairs.units)) * _GOLDEN) % 1.0
+        if pace.phases:
+            phase = np.random.default_rng(pace.phases).random(len(phase))
         rank = (_TURN * turn + phase[pairs.pair_of_hop]) / chunks - pace.lead * pairs.after / chunks.mean()
         found = order_messages(
             chunks,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from collsyn.synth.trees_symmetry import moves
 TIGHT, PATIENCE = 1e-3, 8
 # Roots that carry less than this part of the data are left out.
 _SMALL = 1e-6
+# Denominators of parts that are looked for, and the most units.
+_SIMPLE, MAX_UNITS = 720, 2048
 # Moves of single parts after a rounding.
 MAX_EXCHANGES = 300
 _DOWN, _UP = 0, 1
@@ -150,6 +153,14 @@ class _Program:
         dual, value = np.array(solution.row_dual), np.maximum(np.array(solution.col_value), 0.0)
         worth = [dual[1 + i * demands : 1 + (i + 1) * demands] for i in (_DOWN, _UP)]
         return float(value[0]), np.maximum(-dual[self.first :], 0.0), worth, [value[at] for at in self.places]
+
+
+def exact_units(mix: Mix) -> int | None:
+    """The number of units at which the mix needs no rounding; None where it is above MAX_UNITS."""
+    parts = [Fraction(part).limit_denominator(_SIMPLE) for part in mix.parts.tolist()]
+    close = all(abs(float(near) - part) < 1e-8 for near, part in zip(parts, mix.parts.tolist(), strict=True))
+    units = lcm(*(part.denominator for part in parts))
+    return units if close and units <= MAX_UNITS else None
 
 
 def in_units(mix: Mix, room: F64, units: int) -> Counts:
