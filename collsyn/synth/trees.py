@@ -21,7 +21,7 @@ from collsyn.synth.trees_search import best_choice
 # Bytes of the shortest chunk that only the pipeline asks for.
 LEAST_PIECE = 16 << 10
 # Messages of a schedule, those that reduce counted MOVES times: of plans with more moves not all variants are compared.
-MAX_MESSAGES, MOVES = 19_000, 3
+MAX_MESSAGES, MOVES = 19_000, 2
 _BUILDS = ("allgather", "broadcast")
 
 

@@ -66,9 +66,9 @@ def best_choice(
 ) -> Choice:
     """The best choice that the work allows; `chunks` is their number for every root, if that is given.
 
-    Chunks are not shorter than `least_piece` bytes, nor messages more than `most_messages`, unless the trees need it. Of
-    every variant of the linear program all roundings are tried at very few paces, the most promising at a few more, then
-    the best is changed at random.
+    Chunks are not shorter than `least_piece` bytes, nor messages more than `most_messages`, unless the trees need it.
+    Of every variant of the linear program all roundings are tried at very few paces, the most promising at a few more,
+    then the best is changed at random.
     """
     search = _Search(size_bytes, chunks, least_piece, most_messages, seed, late)
     for variant in range(VARIANTS):
