@@ -75,12 +75,12 @@ def _rates(schedule: Schedule, new: Topology, occupancy: Occupancy, tolerance_s:
     """
     old, messages = schedule.topology, schedule.messages
     full_old, full_new = (RouteCosts.of(t, schedule.routes).rate[messages.route] for t in (old, new))
-    part = np.where(np.isinf(full_old), 1.0, messages.rate / np.where(np.isinf(full_old), 1.0, full_old))
+    asked = schedule.rate[messages.rows.data[messages.rows.ptr[:-1]]]
+    part = np.where(np.isinf(full_old) | (asked == 0), 1.0, asked / np.where(np.isinf(full_old), 1.0, full_old))
     rate = part * full_new
     shared = occupancy.only(occupancy.shared_links(old.num_links, tolerance_s)[occupancy.link])
     share_of_used = shared.share / np.maximum(Sweep.of(shared, tolerance_s).highest(), shared.share)
     np.minimum.at(rate, shared.message, share_of_used * new.bandwidth[shared.link])
-    asked = schedule.rate[schedule.messages.rows.data[schedule.messages.rows.ptr[:-1]]]
     rate[np.isinf(full_new) | ((asked == 0) & (rate >= full_new * (1 - 1e-12)))] = 0.0
     return _by_row(schedule, np.minimum(rate, full_new))
 
@@ -131,4 +131,4 @@ def _same_costs(a: Topology, b: Topology) -> bool:
     pairs: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = [
         (getattr(a, name), getattr(b, name)) for name in columns
     ]
-    return a is b or all(np.array_equal(x, y) for x, y in pairs)
+    return a is b or (a.size_rates == b.size_rates and all(np.array_equal(x, y) for x, y in pairs))

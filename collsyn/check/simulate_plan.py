@@ -11,6 +11,7 @@ from collsyn.errors import Infeasible, InputError, VerificationError
 from collsyn.model.arrays import F64, I64, Bools, Rows
 from collsyn.model.plan import READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
+from collsyn.model.size_rates import rate_limits
 from collsyn.model.topology import Topology
 from collsyn.topology.hops import Hops, chains, hops
 
@@ -203,13 +204,13 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
     from collsyn.check import _plan_kernels as kernels
     from collsyn.check._sharing_kernels import new_flows, new_queue
 
-    net = net_of(topology, transfers.routes)
+    net, route = net_for(plan, topology, transfers, num_bytes)
     program = kernels.Program(
         channel_ptr=plan.channel_ptr,
         kind=_kinds(plan, transfers),
         num_bytes=num_bytes,
         local_s=local_s(plan, topology, num_bytes),
-        route=transfers.route,
+        route=route,
         signal_s=signal_s(plan, topology),
         flag=np.array(flag_ids(plan), dtype=np.int64),
         value=plan.columns["value"].astype(np.int64),
@@ -220,7 +221,7 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
         net,
         new_queue(plan.num_channels),
         new_queue(plan.num_instructions),
-        new_flows(plan.num_channels, topology.num_links, net.width),
+        new_flows(plan.num_channels, len(net.bandwidth), net.width),
         kernels.Channels(
             at=plan.channel_ptr[:-1].copy(),
             state=np.zeros(plan.num_channels, np.int64),
@@ -240,8 +241,45 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
     return times.start_s, times.end_s, times.arrival_s
 
 
-def net_of(topology: Topology, routes: Rows) -> "Net":
-    """Links and routes as the kernels of sharing take them."""
+def net_for(plan: Plan, topology: Topology, transfers: Transfers, num_bytes: F64) -> tuple["Net", I64]:
+    """Links and routes as the kernels of sharing take them, and the route of every instruction there.
+
+    A transfer whose length lets it have less than its route would goes over one more link, of that rate, which only its
+    channel uses. Numbers of links of the topology stay. O(transfers).
+    """
+    net, route = _net_of(topology, transfers.routes), transfers.route
+    if not topology.size_rates:
+        return net, route
+    limit, full = rate_limits(topology, transfers.routes, route, num_bytes), RouteCosts.of(topology, transfers.routes)
+    channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr))
+    route, links, bandwidth = route.copy(), transfers.routes.tuples(), net.bandwidth.tolist()
+    alpha_s, tail_bytes = net.alpha_s.tolist(), net.tail_bytes.tolist()
+    number: dict[tuple[int, int, float], int] = {}
+    for row in transfers.rows.tolist():
+        old, most = int(route[row]), float(limit[row])
+        if most >= full.rate[old]:
+            continue
+        key = (int(channel[row]), old, most)
+        if key not in number:
+            number[key] = len(links)
+            links.append((*links[old], len(bandwidth)))
+            bandwidth.append(most)
+            alpha_s.append(alpha_s[old])
+            tail_bytes.append(float(full.overhead_s[old]) * most)
+        route[row] = number[key]
+    routes = Rows.of(links)
+    limited = net._replace(
+        route_ptr=routes.ptr,
+        route_link=routes.data,
+        alpha_s=np.array(alpha_s),
+        tail_bytes=np.array(tail_bytes),
+        bandwidth=np.array(bandwidth),
+        width=int(routes.lengths().max(initial=1)),
+    )
+    return limited, route
+
+
+def _net_of(topology: Topology, routes: Rows) -> "Net":
     from collsyn.check._sharing_kernels import Net
 
     costs = RouteCosts.of(topology, routes)

@@ -11,6 +11,7 @@ from collsyn.files import write_atomic
 from collsyn.model.arrays import F64
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.profile_tree import tree_edges, way_latencies
+from collsyn.model.size_rates import SizeRates, from_times
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import flow
 from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
@@ -167,6 +168,8 @@ class _Columns:
         alpha_s = levelled([link.alpha_s for link in own])
         overhead_s = np.minimum(levelled([link.overhead_s for link in own]), alpha_s)
         beta = levelled([link.beta_s_per_byte for link in own])
+        self._size_rates = _bend(own, alpha_s, beta)
+        overhead_s = np.minimum(overhead_s, alpha_s)
         ends = [[link.src + send for link in own], [link.dst + receive for link in own]]
         self._columns: list[list[Any]] = [*ends, alpha_s.tolist(), beta.tolist(), overhead_s.tolist()]
 
@@ -181,6 +184,7 @@ class _Columns:
     def topology(self, profile: Profile, switch_names: tuple[str, ...]) -> Topology:
         """All of them as a topology."""
         src, dst, alpha_s, beta, overhead_s = self._columns
+        straight: list[SizeRates] = [()] * (len(src) - len(self._size_rates))
         return Topology(
             name=profile.name,
             num_ranks=profile.num_ranks,
@@ -191,9 +195,34 @@ class _Columns:
             overhead_s=np.array(overhead_s),
             count=np.ones(len(src), dtype=np.int32),
             switch_names=switch_names,
+            size_rates=(*self._size_rates, *straight) if any(self._size_rates) else (),
             reduce_s_per_byte=np.full(profile.num_ranks, profile.reduce_s_per_byte),
             provenance={"source": "profile", "backend": profile.backend},
         )
+
+
+def _bend(own: Sequence[LinkFit], alpha_s: F64, beta: F64) -> list[SizeRates]:
+    """Rates by size of the links that no line describes, whose alpha and beta are changed to what fits them.
+
+    Links that are alike (equal alpha and beta) stay so: they are all bent if most of them are, by the medians of their
+    times; the bandwidth is then the highest rate at any size.
+    """
+    rates: list[SizeRates] = [()] * len(own)
+    alike: dict[tuple[float, float], list[int]] = {}
+    for number, costs in enumerate(zip(alpha_s.tolist(), beta.tolist(), strict=True)):
+        alike.setdefault(costs, []).append(number)
+    for members in alike.values():
+        bent = [own[number].points for number in members if not own[number].linear and len(own[number].points) > 1]
+        if 2 * len(bent) <= len(members):
+            continue
+        sizes = [size for size, _ in bent[0] if all(size in dict(points) for points in bent)]
+        times = [(size, float(np.median([dict(points)[size] for points in bent]))) for size in sizes]
+        if not times:
+            continue
+        latency_s, by_size = from_times(times, float(alpha_s[members[0]]))
+        for number in members:
+            rates[number], alpha_s[number], beta[number] = by_size, latency_s, 1.0 / max(rate for _, rate in by_size)
+    return rates
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from collsyn.model.arrays import F64, I32, I64, Rows, column
 from collsyn.model.bound import Bound
 from collsyn.model.collective import Collective
+from collsyn.model.size_rates import rate_limits
 from collsyn.model.topology import Topology
 
 COPY, REDUCE = 0, 1
@@ -165,8 +166,7 @@ class Messages:
         costs = RouteCosts.of(schedule.topology, schedule.routes)
         route, start_s = schedule.route[lead], schedule.start_s[lead]
         full_rate = costs.rate[route]
-        asked = schedule.rate[lead]
-        rate = np.where(asked > 0, asked, full_rate)
+        rate = message_rates(schedule.topology, schedule.routes, costs, route, schedule.rate[lead], num_bytes)
         with np.errstate(invalid="ignore"):
             transfer_s = np.where(np.isinf(full_rate), 0.0, num_bytes / rate)
         arrival_s = start_s + costs.alpha_s[route] + transfer_s
@@ -219,6 +219,14 @@ class RouteCosts:
             before[entry] = before[entry - 1] + alpha[entry - 1]
         with np.errstate(divide="ignore"):
             return cls(total, overhead, 1.0 / beta, before)
+
+
+def message_rates(
+    topology: Topology, routes: Rows, costs: RouteCosts, route: npt.NDArray[np.integer], asked: F64, num_bytes: F64
+) -> F64:
+    """Bytes per second of messages: what they ask for (0: all) of the slowest link, and at most what their length has."""
+    rate = np.where(asked > 0, asked, costs.rate[route])
+    return np.minimum(rate, rate_limits(topology, routes, route, num_bytes))
 
 
 def _message_ids(batch: I32) -> I64:

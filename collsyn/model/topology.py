@@ -12,6 +12,7 @@ import numpy.typing as npt
 from collsyn.errors import InputError
 from collsyn.files import digest
 from collsyn.model.arrays import F64, I32, Bools, Rows, column
+from collsyn.model.size_rates import SizeRates
 from collsyn.units import exact_gb_s
 
 # Costs beyond these are slips of the keyboard, and sums and inverses of them would leave what floats can hold:
@@ -40,7 +41,8 @@ class Topology:
     rank. `count` is how many equal lanes a link bundles; its beta is that of the whole trunk. `symmetries` are
     permutations of the vertices that map links to equal links (generators of a group); `boxes` are disjoint vertex sets
     of one enclosure each. Copies within a rank are free, or (`copies_take_port`) load the only link by which the rank
-    sends, as where a processor makes all its copies.
+    sends, as where a processor makes all its copies. `size_rates` has an entry a link, or none at all: the rate that a
+    message has there at most by its length (`size_rates.py`), where that is below the bandwidth.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Topology:
     cuts: tuple[Cut, ...] = ()
     min_piece_bytes: int = 1
     copies_take_port: bool = False
+    size_rates: tuple[SizeRates, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,7 @@ class Topology:
             len(getattr(self, name)) for name in ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
         }
         assert len(lengths) == 1, "link columns differ in length"
+        assert len(self.size_rates) in (0, self.num_links), "link columns differ in length"
         if self.num_links == 0:
             return
         ends = np.concatenate([self.src, self.dst])
@@ -218,7 +222,8 @@ class Topology:
     def link_columns(self, links: npt.NDArray[np.integer], new_id: npt.NDArray[np.integer]) -> dict[str, Any]:
         """The columns of some links with their ends renumbered, as keyword arguments."""
         columns = {name: getattr(self, name)[links] for name in ("alpha_s", "beta_s_per_byte", "overhead_s", "count")}
-        return {"src": new_id[self.src[links]], "dst": new_id[self.dst[links]], **columns}
+        size_rates = tuple(self.size_rates[link] for link in links) if self.size_rates else ()
+        return {"src": new_id[self.src[links]], "dst": new_id[self.dst[links]], "size_rates": size_rates, **columns}
 
     @cached_property
     def wiring(self) -> str:

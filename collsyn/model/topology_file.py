@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from collsyn.errors import InputError
 from collsyn.files import digest, write_atomic
 from collsyn.model.fields import Fields, finite_number, load_document
+from collsyn.model.size_rates import SizeRates
 from collsyn.model.topology import Cut, Topology
-from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, rounded, s_to_us, us_to_s
+from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, parse_size, rounded, s_to_us, us_to_s
 
 SCHEMA = "collsyn-topology/1"
 # What copies within a rank cost: nothing, or what messages over its port do.
@@ -154,18 +156,35 @@ def _read_switches(fields: Fields) -> list[dict[str, Any]]:
 
 def _read_links(fields: Fields, ids: Mapping[Any, int]) -> dict[str, Any]:
     rows: list[tuple[int, int, float, float, float, int]] = []
+    size_rates: list[SizeRates] = []
     for entry in fields.each("links"):
         src, dst = (_vertices(entry, key, [entry.raw(key)], ids)[0] for key in ("from", "to"))
         if src == dst:
             entry.fail("to", "is the vertex that the link comes from; expected another one")
         count = entry.integer("count", default=1, minimum=1, maximum=MAX_LANES)
         costs = read_link_costs(entry, count)
-        rows.append((src, dst, *costs, count))
-        if entry.flag("both", default=False):
-            rows.append((dst, src, *costs, count))
+        rates, both = _read_size_rates(entry), entry.flag("both", default=False)
+        rows += [(src, dst, *costs, count), (dst, src, *costs, count)][: 1 + both]
+        size_rates += [rates] * (1 + both)
         entry.done()
     names = ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
-    return dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
+    columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
+    return {**columns, "size_rates": tuple(size_rates) if any(size_rates) else ()}
+
+
+def _read_size_rates(entry: Fields) -> SizeRates:
+    """Take `size_gb_s`: lengths of messages and the rate that each has at most."""
+    found = []
+    for size, gb_s in entry.mapping("size_gb_s", default={}).items():
+        try:
+            num_bytes = parse_size(size)
+        except InputError:
+            entry.fail("size_gb_s", f"has {size!r} for a size; expected lengths such as 64K, each with its GB/s")
+        number = finite_number(gb_s)
+        if number is None or number <= 0:
+            entry.fail("size_gb_s", f"has {gb_s!r} at {size}; expected GB/s above 0")
+        found.append((float(num_bytes), number * 1e9))
+    return tuple(sorted(found))
 
 
 def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str, Any]]:
@@ -173,11 +192,11 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
     columns = [
         getattr(topology, name).tolist() for name in ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
     ]
-    rows = list(zip(*columns, strict=True))
+    rows = list(zip(*columns, topology.size_rates or ((),) * topology.num_links, strict=True))
     entries, index = [], 0
     while index < len(rows):
-        src, dst, alpha_s, beta, overhead_s, count = rows[index]
-        mirrored = index + 1 < len(rows) and rows[index + 1] == (dst, src, alpha_s, beta, overhead_s, count)
+        src, dst, alpha_s, beta, overhead_s, count, size_rates = rows[index]
+        mirrored = index + 1 < len(rows) and rows[index + 1] == (dst, src, *rows[index][2:])
         entry: dict[str, Any] = {"from": ids[src], "to": ids[dst], **_bandwidth_document(beta, count)}
         entry["alpha_us"] = _tidy(s_to_us(alpha_s))
         if overhead_s > 0:
@@ -186,6 +205,8 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
             )
         if count > 1:
             entry["count"] = count
+        if size_rates:
+            entry["size_gb_s"] = {format_size(int(size)): _tidy(rate / 1e9) for size, rate in size_rates}
         if mirrored:
             entry["both"] = True
         entries.append(entry)

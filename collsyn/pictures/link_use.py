@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collsyn.check.loads import Occupancy
-from collsyn.check.simulate_plan import PlanTimes, Transfers, net_of
+from collsyn.check.simulate_plan import PlanTimes, Transfers, net_for
 from collsyn.model.arrays import F64
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
@@ -70,9 +70,10 @@ def plan_use(plan: Plan, times: PlanTimes, size_bytes: int, num_bins: int = BINS
     num_bytes = plan.columns["length"] * (size_bytes / plan.total_units)
     transfers = Transfers.of(plan, topology, num_bytes)
     if len(transfers.rows) and times.finish_s > 0:
-        net = net_of(topology, transfers.routes)
+        net, route_of = net_for(plan, topology, transfers, num_bytes)
         order = transfers.rows[np.argsort(times.start_s[transfers.rows], kind="stable")]
-        route = transfers.route[order]
+        route = route_of[order]
+        busy = np.zeros((len(net.bandwidth), num_bins))
         channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr))
         replay(
             times.start_s[order],
@@ -81,11 +82,11 @@ def plan_use(plan: Plan, times: PlanTimes, size_bytes: int, num_bins: int = BINS
             channel[order],
             net,
             new_queue(plan.num_channels),
-            new_flows(plan.num_channels, topology.num_links, net.width),
+            new_flows(plan.num_channels, len(net.bandwidth), net.width),
             times.finish_s / num_bins,
             busy,
         )
-    return LinkUse(busy, times.finish_s, times.finish_s)
+    return LinkUse(busy[: topology.num_links], times.finish_s, times.finish_s)
 
 
 @dataclass(frozen=True)

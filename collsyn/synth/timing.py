@@ -8,7 +8,16 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, VALUE, Messages, RouteCosts, Schedule, column_dtypes
+from collsyn.model.schedule import (
+    COPY,
+    REDUCE,
+    VALUE,
+    Messages,
+    RouteCosts,
+    Schedule,
+    column_dtypes,
+    message_rates,
+)
 from collsyn.model.topology import Topology
 
 _COLUMNS = ("chunk", "src", "dst", "route", "rate", "op", "batch", "src_slot", "dst_slot")
@@ -108,9 +117,9 @@ def earliest_starts(
     costs = RouteCosts.of(topology, routes)
     route = columns["route"][first].astype(np.int32)
     asked = columns["rate"][first]
-    rate = np.where(asked > 0, asked, costs.rate[route])
     lengths = collective.chunk_bytes(size_bytes)[columns["chunk"]]
-    num_bytes = np.bincount(message, weights=lengths, minlength=num_messages)
+    num_bytes = np.bincount(message, weights=lengths, minlength=num_messages).astype(np.float64)
+    rate = message_rates(topology, routes, costs, route, asked, num_bytes)
     transfer_s = np.where(np.isinf(rate), 0.0, num_bytes / rate)
     reduces = np.zeros(num_messages, dtype=np.bool_)
     reduces[message[columns["op"] == REDUCE]] = True

@@ -50,7 +50,9 @@ def link_text(topology: Topology, link: int) -> str:
     gb_s = rounded(beta_to_gb_s(float(topology.beta_s_per_byte[link])) / lanes)
     alpha, overhead = (rounded(s_to_us(float(column[link]))) for column in (topology.alpha_s, topology.overhead_s))
     occupied = f", occupied {overhead:.6g} us" if overhead else ""
-    return f"{f'{lanes} x ' if lanes > 1 else ''}{gb_s:.6g} GB/s, {alpha:.6g} us{occupied}"
+    rates = topology.size_rates[link] if topology.size_rates else ()
+    by_size = "".join(f", {rate / 1e9:.6g} GB/s at {format_size(int(size))}" for size, rate in rates)
+    return f"{f'{lanes} x ' if lanes > 1 else ''}{gb_s:.6g} GB/s, {alpha:.6g} us{occupied}{by_size}"
 
 
 def _facts(topology: Topology) -> dict[str, str]:

@@ -44,8 +44,18 @@ def parsed(text):
 
 def same(left, right):
     """Whether two topologies agree, numbers to what a file holds."""
-    plain = ("name", "num_ranks", "switch_names", "boxes", "symmetries", "cuts", "min_piece_bytes", "copies_take_port")
-    return all(getattr(left, name) == getattr(right, name) for name in (*plain, "provenance")) and all(
+    plain = (
+        "name",
+        "num_ranks",
+        "switch_names",
+        "boxes",
+        "symmetries",
+        "cuts",
+        "min_piece_bytes",
+        "copies_take_port",
+        "size_rates",
+    )
+    return all(getattr(left, name) == getattr(right, name) for name in (*plain, "size_rates", "provenance")) and all(
         np.allclose(getattr(left, name), getattr(right, name), rtol=1e-13, atol=0) for name in COLUMNS
     )
 
@@ -76,6 +86,7 @@ def decorated(draw):
         cuts=tuple(Cut(name, (0, v - 1)) for name in draw(st.lists(text, max_size=2))),
         min_piece_bytes=draw(st.sampled_from((1, 16384, 1000, 777))),
         copies_take_port=draw(st.booleans()),
+        size_rates=draw(st.sampled_from(((), (((1024.0, 1e9), (3e6, 2.5e10)), *[()] * (e - 1)) if e else ()))),
         provenance=draw(
             st.sampled_from(({}, {"source": "preset"}, {"tool": "x 1.0", "seed": 3, "inputs": ["a", "b"]}))
         ),
@@ -253,6 +264,12 @@ WRONG = [
     ("count: 2", "count: 0", "t.yaml:links[1].count: is 0"),
     ("count: 2", "count: 1000000000000000000000", "t.yaml:links[1].count: is 1000000000000000000000; expected at most"),
     ("both: true", "both: maybe", "t.yaml:links[0].both: is 'maybe'"),
+    ("50, alpha_us: 0.5, both", "50, alpha_us: 0.5, size_gb_s: {big: 2}, both", "t.yaml:links[0].size_gb_s: has 'b"),
+    (
+        "50, alpha_us: 0.5, both",
+        "50, alpha_us: 0.5, size_gb_s: {64K: 0}, both",
+        "t.yaml:links[0].size_gb_s: has 0 at 64K",
+    ),
     ("[100, 0]", "[100, 1]\ncopies: core", "t.yaml:copies:"),
     ("[100, 0]", "[100]", "t.yaml:reduce_gb_s: needs one rate"),
     ("[100, 0]", "[100, -1]", "t.yaml:reduce_gb_s: needs one rate"),

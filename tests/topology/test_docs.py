@@ -59,10 +59,12 @@ def test_machine_example():
 
 
 def test_profile_example():
-    ((fields, _),) = examples("formats/profile.md")
+    (fields, _), (sharing, _) = examples("formats/profile.md")
     topology = profile_from_fields(fields).topology()
     assert topology.num_ranks == 2
     require_connected(topology)
+    shared = profile_from_fields(sharing).topology()
+    assert (shared.num_ranks, len(shared.switch_names) > 0) == (3, True)
 
 
 def test_collective_examples(tmp_path):
