@@ -224,7 +224,7 @@ class RouteCosts:
 def message_rates(
     topology: Topology, routes: Rows, costs: RouteCosts, route: npt.NDArray[np.integer], asked: F64, num_bytes: F64
 ) -> F64:
-    """Bytes per second of messages: what they ask for (0: all) of the slowest link, and at most what their length has."""
+    """Bytes per second of messages: what they ask for (0: all) of the slowest link, at most what their length has."""
     rate = np.where(asked > 0, asked, costs.rate[route])
     return np.minimum(rate, rate_limits(topology, routes, route, num_bytes))
 
