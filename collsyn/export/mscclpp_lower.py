@@ -4,7 +4,6 @@ A flag of a plan may be waited for by several channels, as often as they like; a
 signal is taken once. So each wait gets a signal of its own (a token), over a channel that joins two thread blocks only.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from math import gcd
 
 import numpy as np
 
-from collsyn.check.interleave import flag_ids, owners
+from collsyn.check.interleave import owners
 from collsyn.errors import InputError
 from collsyn.export.mscclpp import (
     MAX_CHANNELS,
@@ -30,6 +29,7 @@ from collsyn.export.mscclpp import (
 )
 from collsyn.export.mscclpp_form import COLLECTIVES
 from collsyn.export.mscclpp_lanes import Entry, Place
+from collsyn.export.mscclpp_parts import Part, Token, parts_of, tokens_of
 from collsyn.export.mscclpp_sync import clash
 from collsyn.model.plan import Buffer, Op, Plan
 
@@ -40,25 +40,6 @@ MAX_BLOCKS = 108
 # turns out to be too many.
 _BUDGETS = ((58, MAX_CHANNELS), (46, 12), (34, 8), (24, 4), (16, 2), (12, 1))
 _NOP = Operation("nop")
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """A signal (row of the plan) and the wait that it ends; `number` tells tokens apart."""
-
-    number: int
-    signal: int
-    wait: int
-
-
-@dataclass
-class _Part:
-    """A piece of a channel of the plan that becomes a thread block: its rows, from `first` up to `last`."""
-
-    channel: int
-    rank: int
-    first: int
-    last: int
 
 
 @dataclass
@@ -87,9 +68,9 @@ def make_gpus(
     Raises InputError for what the format or its executor cannot do. O(instructions x thread blocks of a rank).
     """
     _check(plan, port_pairs)
-    tokens = _tokens(plan)
+    tokens = tokens_of(plan)
     for ops, talks in _BUDGETS:
-        parts = _parts(plan, tokens, port_pairs, ops, talks)
+        parts = parts_of(plan, tokens, port_pairs, ops, talks)
         made = _Writer(plan, in_place, port_pairs, flushed, tokens, parts).gpus()
         if made is not None:
             return made
@@ -114,76 +95,6 @@ def _check(plan: Plan, port_pairs: frozenset[tuple[int, int]]) -> None:
             )
 
 
-def _tokens(plan: Plan) -> list[_Token]:
-    """The tokens of a plan; waits for what a channel knows already have none."""
-    op, value, flags = plan.columns["op"].tolist(), plan.columns["value"].tolist(), flag_ids(plan)
-    channel = _channel_of(plan)
-    raised: dict[int, list[int]] = defaultdict(list)
-    for i, kind in enumerate(op):
-        if kind == Op.SIGNAL:
-            raised[flags[i]].append(i)
-            if channel[raised[flags[i]][0]] != channel[i]:
-                raise InputError("plan: several channels raise one flag, which channels of MSCCL++ cannot count")
-    known: dict[tuple[int, int], int] = {}
-    tokens: list[_Token] = []
-    for i, kind in enumerate(op):
-        if kind != Op.WAIT or value[i] < 1:
-            continue
-        signals = raised[flags[i]]
-        at = bisect_left(signals, value[i], key=lambda row: value[row])
-        if at == len(signals):
-            raise InputError(f"plan: {plan.describe(i)} waits for ever")
-        signal = signals[at]
-        line = (channel[signal], channel[i])
-        if known.get(line, -1) < signal and line[0] != line[1]:
-            tokens.append(_Token(len(tokens), signal, i))
-            known[line] = signal
-    return tokens
-
-
-def _channel_of(plan: Plan) -> list[int]:
-    found: list[int] = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr)).tolist()
-    return found
-
-
-def _parts(
-    plan: Plan, tokens: Sequence[_Token], port_pairs: frozenset[tuple[int, int]], ops: int, talks: int
-) -> list[_Part]:
-    """Channels cut so that a part surely fits into a thread block, never between data for a port and its signal."""
-    channel = _channel_of(plan)
-    lines: dict[int, set[int]] = defaultdict(set)
-    told: set[int] = set()
-    for token in tokens:
-        lines[token.signal].add(channel[token.wait])
-        lines[token.wait].add(-1 - channel[token.signal])
-        told.add(token.signal)
-    op, peer = plan.columns["op"].tolist(), plan.columns["peer"].tolist()
-    parts = []
-    for k in range(plan.num_channels):
-        rank = int(plan.channel_rank[k])
-        first, end = int(plan.channel_ptr[k]), int(plan.channel_ptr[k + 1])
-        room, seen, remote = ops, set[int](), set[int]()
-        waiting: set[int] = set()
-        cut = first
-        for i in range(first, end):
-            follows = i > cut and op[i - 1] == op[i]
-            cost = bool(lines[i]) * (2 - follows) if op[i] in (Op.SIGNAL, Op.WAIT) else 1
-            grown, far = seen | lines[i], remote | ({peer[i]} if op[i] in (Op.PUT, Op.GET, Op.GET_REDUCE) else set())
-            full = cost > room or len(grown) > talks or len(far) * 3 > MAX_REMOTE_BUFFERS + 2
-            if full and cut < i and not waiting:
-                parts.append(_Part(k, rank, cut, i))
-                cut, room, grown = i, ops, set(lines[i])
-                far = {peer[i]} if op[i] in (Op.PUT, Op.GET, Op.GET_REDUCE) else set()
-            room, seen, remote = room - cost, grown, far
-            if op[i] == Op.PUT and (rank, peer[i]) in port_pairs:
-                waiting.add(peer[i])
-            elif op[i] == Op.SIGNAL and i in told:
-                waiting.discard(peer[i])
-        if cut < end:
-            parts.append(_Part(k, rank, cut, end))
-    return parts
-
-
 class _Writer:
     """Thread blocks of all parts, with the tables of their GPUs."""
 
@@ -193,8 +104,8 @@ class _Writer:
         in_place: bool,
         port_pairs: frozenset[tuple[int, int]],
         flushed: bool,
-        tokens: Sequence[_Token],
-        parts: Sequence[_Part],
+        tokens: Sequence[Token],
+        parts: Sequence[Part],
     ) -> None:
         self.plan, self.in_place, self.port_pairs, self.parts = plan, in_place, port_pairs, parts
         self.flushed = flushed
@@ -285,7 +196,7 @@ class _Writer:
 class _BlockWriter:
     """The operations of one thread block, and the numbers under which it knows channels and remote buffers."""
 
-    def __init__(self, writer: _Writer, number: int, part: _Part) -> None:
+    def __init__(self, writer: _Writer, number: int, part: Part) -> None:
         self.writer, self.number, self.part = writer, number, part
         self.ops: list[Operation] = []
         self.channels: dict[str, list[int]] = {"memory": [], "port": []}

@@ -111,7 +111,7 @@ def test_faults_of_exported_files_are_found(kind):
         )
     ]
     rng = random.Random(kind)
-    for _ in range(25):
+    for _ in range(12):
         broken = mutant(rng.choice(good), kind, rng)
         if broken is None:
             continue
@@ -332,7 +332,7 @@ def test_faults_of_packets_are_found(kind):
         )
     ]
     rng = random.Random(kind)
-    for _ in range(15):
+    for _ in range(8):
         broken = mutant(rng.choice(good), kind, rng)
         if broken is None:
             continue
