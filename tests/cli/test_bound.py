@@ -86,8 +86,8 @@ def test_options_reach_the_problem(bound, args, exact):
 
 
 def test_counts_and_custom_collectives(bound, files):
-    # Rank 1 sends all of the size, which is that of the largest buffer, over two links of 25 GB/s, one of which is needed
-    # by others, too (the optimum of a linear program).
+    # Rank 1 sends all of the size, which is that of the largest buffer, over two links of 25 GB/s, one of which others
+    # need, too (the optimum of a linear program).
     document = bound("occupied", "--collective", "alltoallv", "--counts", files / "counts.yaml")
     assert document["algbw_exact"] == "275/6"
     # All goes from one rank to another, over both links.
