@@ -25,18 +25,18 @@ from collsyn.synth.problem import Options, Problem, provenance
 
 MAX_RANKS = 1024
 # Messages put in order in all; a finish this close to the time of the bytes at the optimum is good enough.
-WORK, GOOD_ENOUGH = 6_000_000, 1.01
+WORK, GOOD_ENOUGH = 6_000_000, 1.015
 # Rows of a schedule, unless the least number of chunks needs more; the more pairs of ranks, the more.
 MAX_ROWS, ROWS_PER_PAIR = 200_000, 10
 # Parts in which the mix of an orbit of trees is rounded, besides those that need no rounding.
 UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # How many roundings of a mix, and mixes, are tried; chunks of a part; changes in vain after which no more are tried.
 KEPT, MIXES, PATIENCE = 8, 3, 40
-SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-_LEAD, _LEADS, _HORIZONS = 0.06, (0.0, 0.03, 0.06, 0.12, 0.3), (0.0, 0.0, 0.95)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_LEAD, _LEADS, _HORIZONS = 0.06, (0.0, 0.03, 0.06, 0.12, 0.3, 1.0), (0.0, 0.0, 0.95)
 _ALL = 1 << 40
-# What more chunks, which make plans longer, have to win.
-_WORTH_IT = 2e-3
+# Roundings with more trees have to win this much; MAX_ROWS messages more, which make plans longer, that much.
+_WORTH_IT, _MESSAGES = 2e-3, 0.02
 
 
 class JointMethod:
@@ -83,6 +83,12 @@ class _Choice:
     flow: JointFlow
     pace: Pace
     finish_s: float
+    messages: int
+
+    @property
+    def cost_s(self) -> float:
+        """The finish, and a little for every message."""
+        return self.finish_s * (1 + _MESSAGES * self.messages / MAX_ROWS)
 
 
 def _best(problem: Problem, seed: int, late: Callable[[], bool]) -> _Choice:
@@ -142,19 +148,20 @@ class _Search:
 
     def look_at(self, pairs: Pairs) -> None:
         """Try pairs with few chunks and with many, each chunk alone, or all that are there together."""
-        for split in self.splits(int(pairs.units.sum())):
+        for split in self.splits(int(pairs.units.sum()))[::2]:
             flow = JointFlow(pairs, split, self.problem.size_bytes)
             for batch in (1, _ALL) if split > 1 else (1,):
                 self.attempt(flow, Pace(batch, _LEAD, 0.0))
 
     def attempt(self, flow: JointFlow, pace: Pace) -> None:
-        """Keep a choice that is clearly better than the best."""
+        """Keep a choice that is better than the best."""
         if self.is_over or (self.best is not None and flow.least_s >= self.best.finish_s):
             return
         messages, _, _, finish_s = flow.order(pace)
         self.work += len(messages)
-        if self.best is None or finish_s < self.best.finish_s * (1 - _WORTH_IT):
-            self.best = _Choice(flow, pace, finish_s)
+        choice = _Choice(flow, pace, finish_s, len(messages))
+        if self.best is None or choice.cost_s < self.best.cost_s:
+            self.best = choice
 
     def refine(self, seed: int) -> None:
         """Change the pace of the best, and its number of chunks, at random, until nothing was won PATIENCE times."""
