@@ -32,6 +32,8 @@ MAX_ROWS, ROWS_PER_PAIR = 200_000, 10
 UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # How many roundings of a mix, and mixes, are tried; chunks of a part; changes in vain after which no more are tried.
 KEPT, MIXES, PATIENCE = 8, 3, 40
+# Congestion over the least that fewer parts may have for still fewer ones to be looked at.
+WORST = 1.25
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _LEAD, _LEADS, _HORIZONS = 0.06, (0.0, 0.03, 0.06, 0.12, 0.3, 1.0), (0.0, 0.0, 0.95)
 _ALL = 1 << 40
@@ -104,13 +106,17 @@ def _best(problem: Problem, seed: int, late: Callable[[], bool]) -> _Choice:
 
 
 def _roundings(pools: JointPools, mix: Mix, search: "_Search") -> Iterator[Pairs]:
-    """Pairs of trees for ever more parts, each with less congestion than those before, the last ones first."""
-    front: list[Counts] = []
+    """Pairs of trees for ever fewer parts, unless other parts as few have clearly less congestion."""
+    known: list[Counts] = []
     exact = exact_units(mix)
-    for units in sorted({*UNITS, *([exact] if exact else [])}):
-        if not search.splits(units * len(pools.symmetry)) or (front and search.late()):
+    for units in sorted({*UNITS, *([exact] if exact else [])}, reverse=True):
+        if not search.splits(units * len(pools.symmetry)) or (known and search.late()):
             continue
-        counts = in_units(mix, pools.pools[0].room, units)
+        known.append(in_units(mix, pools.pools[0].room, units))
+        if known[-1].congestion > WORST * min(counts.congestion for counts in known):
+            break
+    front: list[Counts] = []
+    for counts in reversed(known):
         if not front or counts.congestion < front[-1].congestion * (1 - _WORTH_IT):
             front.append(counts)
     for counts in reversed(front[-KEPT:]):
@@ -148,7 +154,7 @@ class _Search:
 
     def look_at(self, pairs: Pairs) -> None:
         """Try pairs with few chunks and with many, each chunk alone, or all that are there together."""
-        for split in self.splits(int(pairs.units.sum()))[::2]:
+        for split in self.splits(int(pairs.units.sum()))[::-2][::-1]:
             flow = JointFlow(pairs, split, self.problem.size_bytes)
             for batch in (1, _ALL) if split > 1 else (1,):
                 self.attempt(flow, Pace(batch, _LEAD, 0.0))

@@ -23,8 +23,10 @@ TIGHT, PATIENCE = 1e-3, 8
 _SMALL = 1e-6
 # Denominators of parts that are looked for, and the most units.
 _SIMPLE, MAX_UNITS = 720, 2048
-# Moves of single parts after a rounding.
-MAX_EXCHANGES = 300
+# Trees of both kinds after which no more are looked for: the program gets slow.
+MAX_TREES = 2000
+# Moves of single parts after a rounding, and loads of links that are looked at for them.
+MAX_EXCHANGES, EXCHANGE_WORK = 300, 80_000_000
 _DOWN, _UP = 0, 1
 
 
@@ -69,7 +71,8 @@ class JointPools:
     @property
     def is_over(self) -> bool:
         """Whether the work or the time is used up."""
-        return any(search.is_over for search in self.searches)
+        many = sum(len(pool.trees) for pool in self.pools) > MAX_TREES
+        return many or any(search.is_over for search in self.searches)
 
     def mixes(self) -> list[Mix]:
         """Mixes of ever higher trees, each with less congestion than those before, until it is least."""
@@ -182,16 +185,18 @@ def in_units(mix: Mix, room: F64, units: int) -> Counts:
             count[mine[np.flatnonzero(count[mine])[0]]] -= 1
         while count[mine].sum() < quota[n]:
             count[mine[_rank(count @ load + load[mine]).argmin()]] += 1
+    work = 0
     for _ in range(MAX_EXCHANGES):
         busy = count @ load
         now, best = float(_rank(busy[None, :])[0]), None
         for giver in np.flatnonzero(count).tolist():
             mine = groups[int(number[giver]), int(mix.up[giver])]
+            work += len(mine) * len(busy)
             ranks = _rank(busy - load[giver] + load[mine])
             at = int(ranks.argmin())
             if ranks[at] < now * (1 - 1e-9):
                 now, best = float(ranks[at]), (giver, int(mine[at]))
-        if best is None:
+        if best is None or work > EXCHANGE_WORK:
             break
         count[best[0]] -= 1
         count[best[1]] += 1
