@@ -29,7 +29,7 @@ from collsyn.export.mscclpp import (
 )
 from collsyn.export.mscclpp_form import COLLECTIVES
 from collsyn.export.mscclpp_lanes import Entry, Place
-from collsyn.export.mscclpp_parts import Part, Token, parts_of, tokens_of
+from collsyn.export.mscclpp_parts import Part, Token, flush_points, parts_of, tokens_of
 from collsyn.export.mscclpp_sync import clash
 from collsyn.model.plan import Buffer, Op, Plan
 
@@ -69,9 +69,10 @@ def make_gpus(
     """
     _check(plan, port_pairs)
     tokens = tokens_of(plan)
+    flushes = flush_points(plan, tokens, port_pairs)
     for ops, talks in _BUDGETS:
-        parts = parts_of(plan, tokens, port_pairs, ops, talks)
-        made = _Writer(plan, in_place, port_pairs, flushed, tokens, parts).gpus()
+        parts = parts_of(plan, tokens, flushes, port_pairs, ops, talks)
+        made = _Writer(plan, in_place, port_pairs, flushed, tokens, flushes, parts).gpus()
         if made is not None:
             return made
     raise InputError(f"mscclpp-json: a thread block needs more than {MAX_CHANNELS} channels; try fewer instances")
@@ -105,6 +106,7 @@ class _Writer:
         port_pairs: frozenset[tuple[int, int]],
         flushed: bool,
         tokens: Sequence[Token],
+        flushes: dict[int, int],
         parts: Sequence[Part],
     ) -> None:
         self.plan, self.in_place, self.port_pairs, self.parts = plan, in_place, port_pairs, parts
@@ -123,6 +125,17 @@ class _Writer:
             self._open(line)
             self.signals[token.signal].append(line)
             self.waits[token.wait].append(line)
+        # A flush comes with a signal, and every signal is to be taken: at the end of some thread block over there.
+        self.flushes: dict[int, tuple[int, int]] = {}
+        self.late_waits: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for number, (row, rank) in enumerate(flushes.items()):
+            last = {part.channel: n for n, part in enumerate(parts) if part.rank == rank}
+            if not last:
+                raise InputError(f"plan: rank {rank} does nothing, and data comes from another box")
+            line = (part_of[row], [*last.values()][number % len(last)])
+            self._open(line)
+            self.flushes[row] = line
+            self.late_waits[line[1]].append(line)
         self.chain: dict[int, int] = {}
         for number, part in enumerate(parts[1:], 1):
             if parts[number - 1].channel == part.channel:
@@ -226,11 +239,12 @@ class _BlockWriter:
             elif op != Op.NOP and w.c["length"][row]:
                 self._move(row)
             row = end
+        late = w.late_waits.get(self.number, ())
+        self._tell("wait", [("port", w.ends[line][1]) for line in late])
         if self.number + 1 in w.chain:
             self._meet()
             self.ops.append(Operation("sem_release", semaphores=(w.chain[self.number + 1],)))
-        if self.queued:
-            raise InputError("plan: data goes to another box, and no signal follows it")
+        assert not self.queued, "every put by port is followed by a signal or flushed"
         fits = all(len(ids) <= MAX_CHANNELS for ids in self.channels.values())
         fits &= all(len(ids) <= MAX_REMOTE_BUFFERS for ids in self.remote.values()) and len(self.ops) <= MAX_OPS
         channels, remote = ({k: tuple(v) for k, v in table.items() if v} for table in (self.channels, self.remote))
@@ -252,14 +266,9 @@ class _BlockWriter:
             peer = w.parts[line[1]].rank
             if peer in self.queued:
                 lines.remove(line)
-                channel = self._channel("port", w.ends[line][0])
-                work = self.queued.pop(peer)
                 # Signals by other channels do not stay behind the data by themselves.
-                alone = sum(w.parts[other[1]].rank == peer for other in lines) == 0
-                last = "pws" if alone and not w.flushed else "pwsf"
-                self.put += [entry for entry, _, _ in work]
-                for number, (_, source, target) in enumerate(work, 1):
-                    self._port(last if number == len(work) else "put", source, target, channel)
+                alone = not any(w.parts[other[1]].rank == peer for other in lines)
+                self._send(peer, w.ends[line][0], "pws" if alone and not w.flushed else "pwsf")
         local = [w.ends[line][0] for line in lines if w.parts[line[1]].rank == rank]
         far = [line for line in lines if w.parts[line[1]].rank != rank]
         self._tell("signal", [(w._kind(rank, w.parts[line[1]].rank), w.ends[line][0]) for line in far])
@@ -300,6 +309,8 @@ class _BlockWriter:
             queued = replace(entry, kind="queue")
             work = (queued, self._local(row, "src"), self._far(row, "dst", "port"))
             self.queued.setdefault(peer, []).append(work)
+            if row in w.flushes:
+                self._send(peer, w.ends[w.flushes[row]][0], "pwsf")
             return
         # A put by port is done with the signal behind it: until then its source must stay as it is.
         if any(clash(rank, before, entry) for work in self.queued.values() for before, _, _ in work):
@@ -327,6 +338,13 @@ class _BlockWriter:
             self.ops[-1] = Operation("put", sources, targets, "memory")
         else:
             self.ops.append(Operation("put", (source,), (target,), "memory"))
+
+    def _send(self, peer: int, number: int, last: str) -> None:
+        """What is queued for a peer goes into the port channel of that number, the last of it with a signal."""
+        work, channel = self.queued.pop(peer), self._channel("port", number)
+        self.put += [entry for entry, _, _ in work]
+        for count, (_, source, target) in enumerate(work, 1):
+            self._port(last if count == len(work) else "put", source, target, channel)
 
     def _port(self, name: str, source: Ref, target: Ref, channel: int) -> None:
         self.ops.append(Operation(name, (source,), (target,), "port", (channel,)))

@@ -63,6 +63,30 @@ def _channel_of(plan: Plan) -> list[int]:
     return found
 
 
+def flush_points(plan: Plan, tokens: Sequence[Token], port_pairs: frozenset[tuple[int, int]]) -> dict[int, int]:
+    """Puts by port (rows) that must be gone before others are told of them, and the ranks they go to.
+
+    A signal to where the data goes stays behind it; whoever else is told might pass the word on by a shorter way.
+    """
+    op, peer = plan.columns["op"].tolist(), plan.columns["peer"].tolist()
+    told = {token.signal for token in tokens}
+    found: dict[int, int] = {}
+    for k, rank in enumerate(plan.channel_rank.tolist()):
+        first, last = plan.channel_ptr[k : k + 2].tolist()
+        pending: dict[int, int] = {}
+        group: set[int] = set()
+        for i in range(first, last + 1):
+            if i < last and op[i] == Op.SIGNAL:
+                group |= {peer[i]} if i in told else set()
+                continue
+            if group or i == last:
+                found |= {row: to for to, row in pending.items() if to not in group}
+                pending, group = {}, set()
+            if i < last and op[i] == Op.PUT and (rank, peer[i]) in port_pairs:
+                pending[peer[i]] = i
+    return found
+
+
 @dataclass
 class _Cutter:
     """Where channels are cut so that a part surely fits into a thread block: what every row is, and who it talks to."""
@@ -74,6 +98,7 @@ class _Cutter:
     peer: list[int]
     lines: dict[int, set[int]]
     told: set[int]
+    flushes: dict[int, int]
 
     def end(self, rank: int, first: int, last: int) -> int:
         """The end of the part that begins at row `first` of a channel that ends at `last`.
@@ -96,7 +121,9 @@ class _Cutter:
                 if op == Op.WAIT and not follows:
                     best = i
             room -= cost
-            if op == Op.PUT and (rank, peer) in self.port_pairs:
+            if i in self.flushes:
+                waiting.discard(peer)
+            elif op == Op.PUT and (rank, peer) in self.port_pairs:
                 waiting.add(peer)
             elif op == Op.SIGNAL and i in self.told:
                 waiting.discard(peer)
@@ -104,7 +131,12 @@ class _Cutter:
 
 
 def parts_of(
-    plan: Plan, tokens: Sequence[Token], port_pairs: frozenset[tuple[int, int]], ops: int, talks: int
+    plan: Plan,
+    tokens: Sequence[Token],
+    flushes: dict[int, int],
+    port_pairs: frozenset[tuple[int, int]],
+    ops: int,
+    talks: int,
 ) -> list[Part]:
     """The parts of all channels."""
     channel = _channel_of(plan)
@@ -113,7 +145,7 @@ def parts_of(
         lines[token.signal].add(channel[token.wait])
         lines[token.wait].add(-1 - channel[token.signal])
     columns = (plan.columns["op"].tolist(), plan.columns["peer"].tolist())
-    cutter = _Cutter(port_pairs, ops, talks, *columns, lines, {token.signal for token in tokens})
+    cutter = _Cutter(port_pairs, ops, talks, *columns, lines, {token.signal for token in tokens}, flushes)
     parts = []
     for k, rank in enumerate(plan.channel_rank.tolist()):
         first, last = plan.channel_ptr[k : k + 2].tolist()

@@ -15,11 +15,13 @@ from collsyn import load_topology, lower, synthesize
 from collsyn.check.execute import execute
 from collsyn.check.reference import make_inputs
 from collsyn.check.simulate_plan import simulate_plan
+from collsyn.check.verify import verify_plan
 from collsyn.errors import InputError
 from collsyn.export.mscclpp import MAX_OPS
 from collsyn.export.mscclpp_check import read_mscclpp
 from collsyn.export.mscclpp_export import export, port_pairs
 from collsyn.export.mscclpp_lower import grain_of, make_gpus
+from collsyn.export.mscclpp_parts import flush_points, tokens_of
 from collsyn.export.mscclpp_write import program_text
 from collsyn.export.table import Options
 from collsyn.model.arrays import Rows
@@ -341,3 +343,55 @@ def test_faults_of_packets_are_found(kind):
         except InputError:
             found = True
         assert found or harm(broken, range(12)) is None, json.dumps(broken)
+
+
+def passed_on():
+    """An allgather of two ranks in two boxes, whose first channels put data, and whose second ones pass the word on."""
+    topology = load_topology("ndv2:2").subset([0, 8])
+    collective = synthesize("allgather", "full:2", "64K", method="direct").collective
+    channels = []
+    for rank in range(2):
+        peer = 1 - rank
+        put = [
+            {"op": Op.SIGNAL, "peer": peer, "flag": 0, "value": 1},
+            {"op": Op.WAIT, "peer": peer, "flag": 0, "value": 1},
+            {"op": Op.PUT, "peer": peer, "dst_buffer": 1, "dst_offset": rank, "length": 1},
+            {"op": Op.SIGNAL, "peer": rank, "flag": 1, "value": 1},
+            {"op": Op.COPY, "dst_buffer": 1, "dst_offset": rank, "length": 1},
+        ]
+        tell = [
+            {"op": Op.WAIT, "peer": rank, "flag": 1, "value": 1},
+            {"op": Op.SIGNAL, "peer": peer, "flag": 2, "value": 1},
+            {"op": Op.WAIT, "peer": peer, "flag": 2, "value": 1},
+        ]
+        channels += [(rank, put), (rank, tell)]
+    return Plan.build(collective, channels, [[], []], [3, 3], topology=topology)
+
+
+def test_data_in_a_port_is_flushed_before_others_are_told():
+    plan = passed_on()
+    assert verify_plan(plan).ok
+    pairs = port_pairs(plan.topology)
+    puts = np.flatnonzero(plan.columns["op"] == Op.PUT).tolist()
+    assert flush_points(plan, tokens_of(plan), pairs) == {puts[0]: 1, puts[1]: 0}
+    assert flush_points(plan, tokens_of(plan), frozenset()) == {}
+    document = json.loads(exported(plan, size_bytes=1 << 16).content)
+    for gpu in document["gpus"]:
+        names = [op["name"] for op in gpu["threadblocks"][0]["ops"]]
+        assert "pwsf" in names
+        assert "put" not in names
+    assert harm(document) is None
+
+
+@settings(max_examples=12)
+@given(
+    schedule=random_schedules(SAID, st.just(load_topology("dgx-a100:2").subset([0, 1, 8, 9]))), seed=st.integers(0, 9)
+)
+def test_schedules_across_boxes_give_their_result(schedule, seed):
+    file = exported(schedule)
+    read = read_mscclpp(file.content, "f")
+    assert read.verify().ok
+    plan, after = lower(schedule), read.plan()
+    elements = lcm(after.total_units, plan.total_units)
+    assert outputs(after, elements, seed=seed) == outputs(plan, elements)
+    assert harm(json.loads(file.content), range(2)) is None
