@@ -1,6 +1,7 @@
 """`collsyn bound`: its numbers, its certificate, and what it says to mistakes."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -99,6 +100,20 @@ def test_counts_and_custom_collectives(bound, files):
 def test_more_chunks_lower_the_bound_on_whole_chunks(bound):
     one, four = (bound("ring", "--collective", "broadcast", "--chunks", n)["chunk_bound_us"] for n in (1, 4))
     assert four < one
+
+
+def test_an_allreduce_has_the_bound_on_trees_beside_it(bound, run_cli, files):
+    found = bound("boxes", "--collective", "allreduce", "--size", "1M")
+    again = Bound(found["tree_bound_us"] * 1e-6, "dual", "tree", found["tree_certificate"])
+    exact = Fraction(found["tree_algbw_exact"])
+    ranks = found["num_ranks"]
+    problem = make_collective("allreduce", ranks), zoo("two boxes"), M
+    assert recheck(replace(again, algbw_exact=exact), *problem) is None
+    assert exact <= Fraction(found["algbw_exact"])
+    assert found["bound_kind"] != "dual"
+    shown = run_cli("bound", "--topology", files / "boxes.yaml", "--collective", "allreduce")
+    assert "trees up and down" in shown.stdout
+    assert bound("boxes", "--collective", "allgather")["tree_bound_us"] is None
 
 
 def test_the_table_lists_every_argument(run_cli, files):
