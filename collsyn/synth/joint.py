@@ -37,6 +37,8 @@ WORST = 1.25
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _LEAD, _LEADS, _HORIZONS = 0.06, (0.0, 0.03, 0.06, 0.12, 0.3, 1.0), (0.0, 0.0, 0.95)
 _ALL = 1 << 40
+# Chunks are no shorter than this, but in small buffers so many are allowed.
+SHORT_BYTES, MANY = 16384, 64
 # Roundings with more trees have to win this much; MAX_ROWS messages more, which make plans longer, that much.
 _WORTH_IT, _MESSAGES = 2e-3, 0.02
 
@@ -146,7 +148,8 @@ class _Search:
         step = ranks // gcd(ranks, units)
         if asked is not None:
             return [asked * ranks // units] if asked * ranks % units == 0 else []
-        rows, least = units * 2 * (ranks - 1), max(self.topology.min_piece_bytes, 1)
+        rows = units * 2 * (ranks - 1)
+        least = max(self.topology.min_piece_bytes, min(SHORT_BYTES, self.problem.size_bytes / MANY), 1)
         most_rows = max(MAX_ROWS, ROWS_PER_PAIR * ranks**2)
         allowed = [step * s for s in SPLITS if rows * step * s <= most_rows]
         wide = [s for s in allowed if self.problem.size_bytes / (units * s) >= least]
