@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", default=["64K", "1M", "64M"])
     parser.add_argument("--dialects", nargs="+", default=[*DIALECTS, JSON], help=f"of MSCCL XML, or {JSON}")
     parser.add_argument("--method", default="auto")
+    parser.add_argument("--time-limit", type=float, help="seconds of synthesis a row (default: that of auto)")
     options = parser.parse_args()
     wrong = 0
     head = f"{'topology':11} {'collective':13} {'size':>5} {'method':10} {'dialect':12} {'plan us':>10} {'file us':>10}"
@@ -52,7 +53,7 @@ def main() -> int:
 def row(topology: str, kind: str, size: str, options: argparse.Namespace) -> int:
     """All dialects of one schedule; returns how many files are wrong."""
     try:
-        schedule = synthesize(kind, load_topology(topology), size, method=options.method)
+        schedule = synthesize(kind, load_topology(topology), size, method=options.method, time_limit_s=options.time_limit)
     except CollsynError as error:
         print(f"{topology:11} {kind:13} {size:>5} refused: {error}", flush=True)
         return 0
