@@ -1,5 +1,6 @@
 """Allreduce along pairs of trees: pairs cover each other, sums wait for all, links are as busy as the program says."""
 
+import csv
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from collsyn.synth.joint_mix import JointPools, exact_units, in_units
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
 from collsyn.topology.resolve import load_topology
+from tests.conftest import REPOSITORY
 from tests.support.topologies import build, random_topologies, ring_edges, zoo
 
 G = 1 << 30
@@ -125,6 +127,31 @@ def test_large_allreduces_reach_the_program(name, subset, part):
     assert bound.time_s <= schedule.finish_s <= bound.time_s / part
     composed = method("trees").synthesize(problem, Options())
     assert schedule.finish_s < composed.finish_s
+
+
+@pytest.mark.slow
+def test_all_parts_of_a_dgx1_reach_the_program():
+    table = REPOSITORY / "tests" / "support" / "dgx1_allocations.csv"
+    served = 0
+    for row in csv.DictReader(line for line in table.read_text().splitlines() if not line.startswith("#")):
+        preset, link_gb_s = {"DGX-1P": ("dgx1p", 20), "DGX-1V": ("dgx1", 25)}[row["machine"]]
+        topology = load_topology(preset).subset([int(rank) for rank in row["gpus"].split()])
+        problem = Problem("allreduce", topology, G)
+        joint = JOINT.accepts(problem) is None
+        served += joint
+        schedule = (JOINT if joint else method("trees")).synthesize(problem, Options())
+        verify_schedule(schedule).raise_if_bad()
+        least_s = G / (float(row["allreduce_joint"]) * link_gb_s) * 1e-9
+        assert 0.97 <= least_s / schedule.finish_s <= 1.0001, row
+    assert served == 52
+
+
+@pytest.mark.slow
+def test_a_mesh_of_64_ranks_reaches_the_program():
+    topology = load_topology("mesh:8x8")
+    schedule = JOINT.synthesize(Problem("allreduce", topology, G), Options())
+    verify_schedule(schedule).raise_if_bad()
+    assert schedule.finish_s <= schedule.bounds[0].time_s / 0.95
 
 
 def test_it_refuses_what_it_cannot_help():
