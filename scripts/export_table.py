@@ -53,7 +53,9 @@ def main() -> int:
 def row(topology: str, kind: str, size: str, options: argparse.Namespace) -> int:
     """All dialects of one schedule; returns how many files are wrong."""
     try:
-        schedule = synthesize(kind, load_topology(topology), size, method=options.method, time_limit_s=options.time_limit)
+        schedule = synthesize(
+            kind, load_topology(topology), size, method=options.method, time_limit_s=options.time_limit
+        )
     except CollsynError as error:
         print(f"{topology:11} {kind:13} {size:>5} refused: {error}", flush=True)
         return 0
