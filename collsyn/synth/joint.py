@@ -26,8 +26,9 @@ from collsyn.synth.problem import Options, Problem, provenance
 MAX_RANKS = 1024
 # Messages put in order in all; a finish this close to the time of the bytes at the optimum is good enough.
 WORK, GOOD_ENOUGH = 6_000_000, 1.015
-# Rows of a schedule, unless the least number of chunks needs more; the more pairs of ranks, the more.
-MAX_ROWS, ROWS_PER_PAIR = 200_000, 10
+# Rows of a schedule, unless the least number of chunks needs more; more for each rank of machines whose plans are not
+# simulated.
+MAX_ROWS, ROWS_PER_RANK, SMALL_RANKS = 200_000, 5_000, 64
 # Parts in which the mix of an orbit of trees is rounded, besides those that need no rounding.
 UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 # How many roundings of a mix, and mixes, are tried; chunks of a part; changes in vain after which no more are tried.
@@ -91,8 +92,9 @@ class _Choice:
 
     @property
     def cost_s(self) -> float:
-        """The finish, and a little for every message."""
-        return self.finish_s * (1 + _MESSAGES * self.messages / MAX_ROWS)
+        """The finish, and a little for every message of a plan."""
+        small = self.flow.pairs.topology.num_ranks <= SMALL_RANKS
+        return self.finish_s * (1 + (_MESSAGES * self.messages / MAX_ROWS if small else 0.0))
 
 
 def _best(problem: Problem, seed: int, late: Callable[[], bool]) -> _Choice:
@@ -150,7 +152,7 @@ class _Search:
             return [asked * ranks // units] if asked * ranks % units == 0 else []
         rows = units * 2 * (ranks - 1)
         least = max(self.topology.min_piece_bytes, min(SHORT_BYTES, self.problem.size_bytes / MANY), 1)
-        most_rows = max(MAX_ROWS, ROWS_PER_PAIR * ranks**2)
+        most_rows = MAX_ROWS if ranks <= SMALL_RANKS else ROWS_PER_RANK * ranks
         allowed = [step * s for s in SPLITS if rows * step * s <= most_rows]
         wide = [s for s in allowed if self.problem.size_bytes / (units * s) >= least]
         return wide or ([step] if step * units == ranks else [])

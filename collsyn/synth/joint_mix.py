@@ -24,9 +24,9 @@ _SMALL = 1e-6
 # Denominators of parts that are looked for, and the most units.
 _SIMPLE, MAX_UNITS = 720, 2048
 # Trees of both kinds after which no more are looked for: the program gets slow.
-MAX_TREES = 2000
+MAX_TREES = 2400
 # Moves of single parts after a rounding, and loads of links that are looked at for them.
-MAX_EXCHANGES, EXCHANGE_WORK = 300, 80_000_000
+MAX_EXCHANGES, EXCHANGE_WORK = 300, 160_000_000
 _DOWN, _UP = 0, 1
 
 
