@@ -22,6 +22,8 @@ from collsyn.synth.trees_search import best_choice
 LEAST_PIECE = 16 << 10
 # Messages of a schedule, those that reduce counted MOVES times: of plans with more moves not all variants are compared.
 MAX_MESSAGES, MOVES = 19_000, 2
+# A single root leaves no symmetry to shorten the linear program with; beyond this many links it takes minutes.
+MAX_LINKS_OF_ROOTED = 600
 _BUILDS = ("allgather", "broadcast")
 
 
@@ -36,6 +38,8 @@ class TreesMethod:
             return self.accepts(problem.as_kind("allgather"))
         if problem.kind not in _BUILDS and REVERSED.get(problem.kind) not in _BUILDS:
             return f"makes no {problem.kind}"
+        if problem.kind in ("broadcast", "reduce") and problem.topology.num_links > MAX_LINKS_OF_ROOTED:
+            return f"makes a {problem.kind} over at most {MAX_LINKS_OF_ROOTED} links"
         if problem.groups is None or _nobody_sends(problem):
             return None
         forward = problem if problem.kind in _BUILDS else problem.reversed

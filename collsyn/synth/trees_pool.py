@@ -18,8 +18,10 @@ from collsyn.synth.trees_symmetry import Moves
 TIGHT = 1e-7
 # Rounds of prices without a gain after which no better mix of trees is expected.
 PATIENCE = 12
-# Entries of cost matrices that are looked at, about.
-WORK = 1 << 30
+# Entries of cost matrices that are looked at in one search, about.
+WORK = 1 << 28
+# What a solution of the program counts as, for every entry of its matrix.
+_PER_ENTRY = 10
 # Starts with disturbed prices, and moves that are tried in an annealing.
 NOISY, ANNEALING = 2, 20_000
 # Makes ways that cost nothing short, too.
@@ -242,6 +244,7 @@ def best_mix(search: "Pricing", program: Program, height: int, free: bool, patie
     in_vain, least = 0, np.inf
     while True:
         congestion, price, worth, parts = program.solve()
+        search.work += _PER_ENTRY * len(price) * len(trees)
         in_vain = 0 if congestion < least * (1 - 1e-5) else in_vain + 1
         least = min(least, congestion)
         used = np.flatnonzero(parts > 1e-9)

@@ -8,10 +8,12 @@ from math import lcm
 import numpy as np
 
 from collsyn.model.arrays import F64, I64
-from collsyn.synth.trees_pool import Mix, Pool, Pricing, Program, Tree, best_mix
+from collsyn.synth.trees_pool import WORK, Mix, Pool, Pricing, Program, Tree, best_mix
 
 # Exchanges of trees that are made for one k; trees of one demand that are looked at in each.
 MAX_EXCHANGES, MAX_OTHERS = 200, 400
+# Loads that are looked at for all exchanges of one k.
+MAX_ENTRIES = 20_000_000
 # Largest k for which new trees are looked for, and the congestion of mixes that are worth it.
 MAX_DIVE, DIVE_FROM = 12, 1.05
 # Denominators of parts that are looked for, and the largest k that is considered.
@@ -41,7 +43,7 @@ def in_parts(pool: Pool, mix: Mix, k: int, search: Pricing) -> Rounded:
     """The mix in k parts: rounded with the trees that are there, or dived for others where that loses something."""
     plain = rounded(pool, mix, k)
     good = plain.congestion <= max(1.0, mix.congestion) * (1 + 1e-3)
-    if good or k > MAX_DIVE or mix.congestion > DIVE_FROM or search.is_over:
+    if good or k > MAX_DIVE or mix.congestion > DIVE_FROM or search.work > WORK // 4 or search.is_over:
         return plain
     deeper = dived(pool, mix, k, search)
     return min(plain, deeper, key=lambda found: (round(found.congestion, 4), len(found.trees)))
@@ -117,7 +119,8 @@ class _Counts:
 
     def exchange(self) -> None:
         """Move parts from tree to tree while the congestion, or that of many busy links, gets less."""
-        for _ in range(MAX_EXCHANGES):
+        entries = len(self.number) * self.load.shape[1] * max(1, np.count_nonzero(self.count))
+        for _ in range(min(MAX_EXCHANGES, max(1, MAX_ENTRIES // entries))):
             busy = self.busy()
             now, best = float(_rank(busy[None, :])[0]), None
             for giver in np.flatnonzero(self.count).tolist():

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from collsyn.synth.trees_model import Trees
-from collsyn.synth.trees_pool import Pool, Pricing, mixes
+from collsyn.synth.trees_pool import WORK, Pool, Pricing, mixes
 from collsyn.synth.trees_rounding import exact_k, in_parts
 from collsyn.synth.trees_schedule import Flow, Pace
 
 # Messages put in order in all.
-WORK = 8_000_000
+MESSAGES = 8_000_000
 # A finish this close to the time of the busiest link of the best trees is good enough.
 GOOD_ENOUGH = 1.01
 # Rows of a schedule (chunks moved), unless the least number of chunks needs more.
@@ -72,21 +72,24 @@ def best_choice(
     """
     search = _Search(size_bytes, chunks, least_piece, most_messages, seed, late)
     for variant in range(VARIANTS):
-        for trees in _roundings(pool_of(), seed + variant, chunks, late):
+        pricing = Pricing(pool_of(), seed + variant, late)
+        for trees in _roundings(pricing, chunks):
             search.look_at(trees)
-        search.improve(variant + 1)
-        if search.is_over:
+        # Where one solution takes long, the others are left out.
+        is_last = pricing.work > WORK // 2
+        search.improve(VARIANTS if is_last else variant + 1)
+        if is_last or search.is_over:
             break
     assert search.best is not None
     return search.best
 
 
-def _roundings(pool: Pool, seed: int, chunks: int | None, late: Callable[[], bool]) -> Iterator[Trees]:
+def _roundings(search: Pricing, chunks: int | None) -> Iterator[Trees]:
     """Trees for several k from the mixes of every height, promising ones first: late mixes, little congestion."""
     parts = PARTS if chunks is None else tuple(k for k in range(1, min(chunks, 64) + 1) if chunks % k == 0)
     if chunks is not None and chunks > 64:
         parts = (*parts, chunks)
-    search = Pricing(pool, seed, late)
+    pool = search.pool
     for mix in reversed(mixes(search)):
         exact = exact_k(mix)
         asked = [*parts, *([exact] if exact and chunks is None and exact not in parts else [])]
@@ -127,7 +130,7 @@ class _Search:
         """Whether there is a choice, and it is good enough or nothing is left to find a better one with."""
         if self.best is None:
             return False
-        return self.best.finish_s <= GOOD_ENOUGH * self.least_s or self.work > WORK or self.late()
+        return self.best.finish_s <= GOOD_ENOUGH * self.least_s or self.work > MESSAGES or self.late()
 
     def splits(self, trees: Trees) -> list[int]:
         """Chunks for every part that are allowed."""
@@ -176,7 +179,7 @@ class _Search:
                         self.attempt(trees, split, pace)
         tried: set[tuple[int, int, Pace]] = set()
         in_vain = 0
-        while promising and not self.is_over and self.work < WORK * share / VARIANTS and in_vain < PATIENCE:
+        while promising and not self.is_over and self.work < MESSAGES * share / VARIANTS and in_vain < PATIENCE:
             best, in_vain = self.local or self.best, in_vain + 1
             assert best is not None
             trees, split, pace = self._changed(best, promising)

@@ -37,7 +37,7 @@ def short_searches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy_search, "LOOKS", 300_000)
         patch.setattr(alltoall, "WORK", 30_000)
-        patch.setattr(trees_search, "WORK", 5_000)
+        patch.setattr(trees_search, "MESSAGES", 5_000)
         yield
 
 

@@ -215,6 +215,12 @@ def test_a_card_behind_slower_links_is_filled_by_two_messages():
     assert np.isclose(schedule.rate.max(), 6.25e9)
 
 
+def test_a_broadcast_over_too_many_links_is_refused():
+    problem = Problem("broadcast", load_topology("torus:16x16"), G)
+    assert "600 links" in str(method("trees").accepts(problem))
+    assert method("trees").accepts(problem.as_kind("allgather")) is None
+
+
 def test_chunks_that_are_given_are_kept():
     problem = Problem("allgather", zoo("dgx-a100:2"), G, chunks_per_rank=13)
     schedule = method("trees").synthesize(problem, Options())
