@@ -14,7 +14,7 @@ from collsyn.check.order import data_order
 from collsyn.check.replay import time_tolerance
 from collsyn.errors import InputError
 from collsyn.export import protobuf
-from collsyn.export.naming import stem
+from collsyn.export.sets import name_of
 from collsyn.export.table import Exported, Options
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import REDUCE, Schedule
@@ -53,7 +53,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     for path, source in sources:
         if isinstance(source, Plan):
             raise InputError(f"{path}: is a plan; expected a schedule, which says what each message waits for")
-        name = stem(source, source.size_bytes)
+        name = name_of(source, source.size_bytes)
         for rank, nodes in enumerate(rank_nodes(source)):
             facts = {
                 "format": "chakra",

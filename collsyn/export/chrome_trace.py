@@ -16,15 +16,15 @@ import numpy as np
 from collsyn.check.interleave import flag_ids, owners
 from collsyn.check.simulate_plan import Transfers, simulate_plan
 from collsyn.errors import InputError
-from collsyn.export.naming import stem
+from collsyn.export.sets import name_of, own_size
 from collsyn.export.table import Exported, Options
 from collsyn.model.plan import Op, Plan
 from collsyn.model.schedule import REDUCE, RouteCosts, Schedule
 from collsyn.model.topology import Topology
-from collsyn.units import parse_size, s_to_us
+from collsyn.units import s_to_us
 
 # The size of a plan that is timed, where none is asked for.
-DEFAULT_SIZE = "64M"
+
 # Chunks named in the title of a message; the arguments have them all.
 _NAMED = 4
 _PS_PER_US = 1_000_000
@@ -57,14 +57,12 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     options.refuse("chrome-trace", *refused)
     made = []
     for path, source in sources:
+        size_bytes = own_size(source, options)
         if isinstance(source, Schedule):
-            if options.size_bytes is not None:
-                raise InputError("--size: a schedule has one of its own; simulate or synthesize it at another")
-            size_bytes, finish_s, trace = source.size_bytes, source.finish_s, schedule_trace(source)
+            finish_s, trace = source.finish_s, schedule_trace(source)
         else:
             if source.topology is None:
                 raise InputError(f"{path}: the plan names no topology, so that it has no times")
-            size_bytes = options.size_bytes or parse_size(DEFAULT_SIZE)
             finish_s, trace = plan_trace(source, source.topology, size_bytes)
         facts = {
             "format": "chrome-trace",
@@ -75,7 +73,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
             "slices": len(trace.slices),
             "flows": len(trace.flows),
         }
-        made.append(Exported(f"{stem(source, size_bytes)}.trace.json", trace_text(trace, facts).encode(), facts))
+        made.append(Exported(f"{name_of(source, size_bytes)}.trace.json", trace_text(trace, facts).encode(), facts))
     return made
 
 

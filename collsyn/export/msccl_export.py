@@ -1,21 +1,18 @@
 """`collsyn export --format msccl-xml`: one file a size range, and what belongs into a folder of them."""
 
-import re
 from collections.abc import Sequence
-from itertools import pairwise
-from math import isqrt
 from pathlib import Path
 
 from collsyn.errors import InputError
 from collsyn.export.msccl import DIALECTS, FIFO_DEPTH, Dialect
 from collsyn.export.msccl_make import Made, Wanted, make_program
 from collsyn.export.msccl_write import config_text, program_text
+from collsyn.export.sets import borders, by_size, name_of
 from collsyn.export.table import Exported, Options
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
-from collsyn.units import format_size, parse_size, s_to_us
+from collsyn.units import format_size, s_to_us
 
-DEFAULT_SIZE = "64M"
 # Up to these sizes LL and LL128 are the usual choice; they hold less, and need no fences.
 _LL_BYTES, _LL128_BYTES = 256 << 10, 4 << 20
 # Files that the reader of the dialect msccl loads.
@@ -28,17 +25,14 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     dialect = _dialect(options.dialect)
     if options.protocol is not None and options.protocol not in FIFO_DEPTH:
         raise InputError(f"--proto: is {options.protocol!r}; expected one of {', '.join(FIFO_DEPTH)}")
-    sized = sorted(((_size(source, options), path, source) for path, source in sources), key=lambda row: row[0])
-    _check_set(sized)
+    sized = by_size(sources, options)
     count = sum(len(_permissions(dialect, options, source)) for _, _, source in sized)
     if dialect.name == "msccl" and count > _MAX_FILES:
         fewer = "export fewer sizes, or for --in-place or --out-of-place alone"
         raise InputError(f"msccl loads {_MAX_FILES} files at most, these make {count}; {fewer}")
-    exported = []
+    exported, limits = [], [0, *borders(sized), 0]
     for number, (size_bytes, path, source) in enumerate(sized):
-        first = 0 if number == 0 else isqrt(sized[number - 1][0] * size_bytes)
-        last = 0 if number == len(sized) - 1 else isqrt(size_bytes * sized[number + 1][0])
-        sizes = _range(dialect, options, first, last)
+        sizes = _range(dialect, options, *limits[number : number + 2])
         for in_place, out_of_place in _permissions(dialect, options, source):
             wanted = Wanted(
                 dialect=dialect,
@@ -48,7 +42,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
                 min_bytes=sizes[0],
                 max_bytes=sizes[1],
                 size_bytes=size_bytes,
-                name=_name(source),
+                name=name_of(source),
                 instances=options.instances or 1,
                 max_channels=options.max_channels or 32,
             )
@@ -69,23 +63,6 @@ def _dialect(name: str | None) -> Dialect:
     if name not in DIALECTS:
         raise InputError(f"--dialect: {name!r} is not known; expected one of {', '.join(DIALECTS)}")
     return DIALECTS[name]
-
-
-def _size(source: Schedule | Plan, options: Options) -> int:
-    if isinstance(source, Schedule):
-        if options.size_bytes is not None:
-            raise InputError("--size: a schedule has one of its own; simulate or synthesize it at another")
-        return source.size_bytes
-    return options.size_bytes or parse_size(DEFAULT_SIZE)
-
-
-def _check_set(sized: Sequence[tuple[int, Path, Schedule | Plan]]) -> None:
-    """All files for one collective and number of GPUs, at different sizes."""
-    for (one, path, a), (other, second, b) in pairwise(sized):
-        if (a.collective.kind, a.collective.num_ranks) != (b.collective.kind, b.collective.num_ranks):
-            raise InputError(f"{second}: is for another collective or number of ranks than {path}; expected one set")
-        if one == other:
-            raise InputError(f"{second}: is for {format_size(one)} like {path}; expected one file a size")
 
 
 def _range(dialect: Dialect, options: Options, first: int, last: int) -> tuple[int, int]:
@@ -116,13 +93,6 @@ def _permissions(dialect: Dialect, options: Options, source: Schedule | Plan) ->
 
 def _protocol(dialect: Dialect, size_bytes: int) -> str:
     return dialect.protocols[0 if size_bytes <= _LL_BYTES else 1 if size_bytes <= _LL128_BYTES else 2]
-
-
-def _name(source: Schedule | Plan) -> str:
-    """What the file and the algorithm are called."""
-    where = "" if source.topology is None else source.topology.name
-    words = [source.collective.kind, str(source.provenance.get("method") or ""), where]
-    return "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)[:120]
 
 
 def _exported(made: Made, wanted: Wanted, stem: str) -> Exported:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import isqrt
 from pathlib import Path
 
 from collsyn.check.simulate_plan import simulate_plan
@@ -13,15 +11,14 @@ from collsyn.export.mscclpp_check import MscclppFile, verify_program
 from collsyn.export.mscclpp_lower import make_gpus
 from collsyn.export.mscclpp_packets import packet_gpus
 from collsyn.export.mscclpp_write import program_text
-from collsyn.export.naming import stem
+from collsyn.export.sets import DEFAULT_SIZE, borders, by_size, name_of
 from collsyn.export.table import Exported, Options
 from collsyn.lower.lower import lower
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
-from collsyn.units import format_size, parse_size, s_to_us
+from collsyn.units import parse_size, s_to_us
 
-DEFAULT_SIZE = "64M"
 ALIGNMENT = 16
 # Numbers of thread blocks that are tried for programs of packets.
 _BLOCKS = (1, 2, 4, 8, 16, 32, 64)
@@ -33,34 +30,21 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     options.refuse("mscclpp-json", "dialect")
     if options.protocol not in (None, "Simple", "LL"):
         raise InputError(f"--proto: is {options.protocol!r}; expected Simple or LL")
-    sized = sorted(((_size(source, options), path, source) for path, source in sources), key=lambda row: row[0])
-    for (one, path, a), (other, second, b) in pairwise(sized):
-        if (a.collective.kind, a.collective.num_ranks) != (b.collective.kind, b.collective.num_ranks):
-            raise InputError(f"{second}: is for another collective or number of ranks than {path}; expected one set")
-        if one == other:
-            raise InputError(f"{second}: is for {format_size(one)} like {path}; expected one file a size")
-    borders = [0, *(isqrt(a[0] * b[0]) for a, b in pairwise(sized)), MAX_MESSAGE_BYTES + 1]
+    sized = by_size(sources, options)
+    limits = [0, *borders(sized), MAX_MESSAGE_BYTES + 1]
     exported = []
     for number, (size_bytes, path, source) in enumerate(sized):
-        begin = max(borders[number], options.min_bytes or 0)
-        end = min(borders[number + 1] - 1, options.max_bytes or MAX_MESSAGE_BYTES)
+        begin = max(limits[number], options.min_bytes or 0)
+        end = min(limits[number + 1] - 1, options.max_bytes or MAX_MESSAGE_BYTES)
         if begin > end:
             raise InputError(f"--min-size, --max-size: no size is left between {begin} and {end} bytes")
-        name = stem(source, size_bytes)
+        name = name_of(source, size_bytes)
         try:
             made = make_program(source, name, options, (begin, end))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         exported.append(_exported(made, source, size_bytes, name))
     return exported
-
-
-def _size(source: Schedule | Plan, options: Options) -> int:
-    if isinstance(source, Schedule):
-        if options.size_bytes is not None:
-            raise InputError("--size: a schedule has one of its own; simulate or synthesize it at another")
-        return source.size_bytes
-    return options.size_bytes or parse_size(DEFAULT_SIZE)
 
 
 def make_program(source: Schedule | Plan, name: str, options: Options, sizes: tuple[int, int]) -> Program:

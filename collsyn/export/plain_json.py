@@ -11,7 +11,7 @@ from typing import Any
 from collsyn.check.order import data_order
 from collsyn.check.replay import time_tolerance
 from collsyn.errors import InputError
-from collsyn.export.naming import stem
+from collsyn.export.sets import name_of
 from collsyn.export.table import Exported, Options
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import REDUCE, Schedule
@@ -37,7 +37,8 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
             "finish_us": document["finish_us"],
             "messages": len(document["messages"]),
         }
-        made.append(Exported(f"{stem(source, source.size_bytes)}.sends.json", document_text(document).encode(), facts))
+        name = f"{name_of(source, source.size_bytes)}.sends.json"
+        made.append(Exported(name, document_text(document).encode(), facts))
     return made
 
 

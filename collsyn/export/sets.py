@@ -1,0 +1,52 @@
+"""Several schedules of one collective become one algorithm set: their order, their ranges of sizes, their names."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isqrt
+from pathlib import Path
+
+from collsyn.errors import InputError
+from collsyn.export.table import Options
+from collsyn.model.plan import Plan
+from collsyn.model.schedule import Schedule
+from collsyn.units import format_size, parse_size
+
+# Of plans, which have no size of their own.
+DEFAULT_SIZE = "64M"
+
+Sized = tuple[int, Path, Schedule | Plan]
+
+
+def own_size(source: Schedule | Plan, options: Options) -> int:
+    """Bytes that a source is exported for; raises InputError."""
+    if isinstance(source, Schedule):
+        if options.size_bytes is not None:
+            raise InputError("--size: a schedule has one of its own; simulate or synthesize it at another")
+        return source.size_bytes
+    return options.size_bytes or parse_size(DEFAULT_SIZE)
+
+
+def by_size(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) -> list[Sized]:
+    """All of a set with their sizes, in ascending order; raises InputError where they are no set."""
+    sized = sorted(((own_size(source, options), path, source) for path, source in sources), key=lambda row: row[0])
+    for (one, path, a), (other, second, b) in pairwise(sized):
+        if (a.collective.kind, a.collective.num_ranks) != (b.collective.kind, b.collective.num_ranks):
+            raise InputError(f"{second}: is for another collective or number of ranks than {path}; expected one set")
+        if one == other:
+            raise InputError(f"{second}: is for {format_size(one)} like {path}; expected one file a size")
+    return sized
+
+
+def borders(sized: Sequence[Sized]) -> list[int]:
+    """Sizes at which one of a set gives way to the next: half way between them in logarithms."""
+    return [isqrt(smaller[0] * larger[0]) for smaller, larger in pairwise(sized)]
+
+
+def name_of(source: Schedule | Plan, size_bytes: int | None = None) -> str:
+    """Collective, method, topology (and size) of a source as a file name without a suffix."""
+    where = "" if source.topology is None else source.topology.name
+    words = [source.collective.kind, str(source.provenance.get("method") or ""), where]
+    if size_bytes is not None:
+        words.append(format_size(size_bytes))
+    return "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", word).strip("-") for word in words if word)[:120]
