@@ -13,7 +13,7 @@ from collsyn.model.schedule import COPY, REDUCE, RouteCosts, Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.timing import in_order
 from collsyn.synth.trees_model import Trees
-from collsyn.synth.trees_schedule import _distinct as distinct
+from collsyn.synth.trees_schedule import distinct
 
 _TURN = 1e-3
 _GOLDEN = (5**0.5 - 1) / 2

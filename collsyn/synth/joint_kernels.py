@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from collsyn.model.arrays import F64, I32, I64
-from collsyn.synth.trees_order_kernels import ARRIVAL, ISSUE, RELEASE, _mark, _next, _offer
+from collsyn.synth.trees_order_kernels import ARRIVAL, ISSUE, RELEASE, mark, next_hop, offer
 
 
 @njit(cache=True)
@@ -54,13 +54,13 @@ def order_messages(
                 h = message_hop[number]
                 for p in range(route_ptr[h], route_ptr[h + 1]):
                     free[route_links[p]] += rate[h]
-                    _mark(route_links[p], dirty, is_dirty)
+                    mark(route_links[p], dirty, is_dirty)
             elif kind == ISSUE:
                 issued = min(chunks[number], ready[number] + most[number]) if horizon_s > 0 else chunks[number]
                 if issued < chunks[number]:
                     heapq.heappush(events, (horizon_s * issued / chunks[number], ISSUE, number))
                 ready[number] = issued
-                _offer(number, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
+                offer(number, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
             else:
                 finish_s = max(finish_s, now_s)
                 h = message_hop[number]
@@ -72,12 +72,12 @@ def order_messages(
                         there = min(there, got[need[p]])
                     if there > ready[k]:
                         ready[k] = there
-                        _offer(k, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
+                        offer(k, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
         for i in range(dirty[num_links]):
             link = dirty[i]
             is_dirty[link] = False
             while True:
-                h = _next(
+                h = next_hop(
                     link, queue, queued, link_ptr, ready, sent, chunks, rank, rate, free, route_ptr, route_links, listed
                 )
                 if h < 0:

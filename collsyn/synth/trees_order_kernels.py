@@ -59,24 +59,24 @@ def order_messages(
                 h = message_hop[number]
                 for p in range(route_ptr[h], route_ptr[h + 1]):
                     free[route_links[p]] += rate[h]
-                    _mark(route_links[p], dirty, is_dirty)
+                    mark(route_links[p], dirty, is_dirty)
             elif kind == ISSUE:
                 issued = min(chunks[number], ready[number] + most[number]) if horizon_s > 0 else chunks[number]
                 if issued < chunks[number]:
                     heapq.heappush(events, (horizon_s * issued / chunks[number], ISSUE, number))
                 ready[number] = issued
-                _offer(number, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
+                offer(number, route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
             else:
                 finish_s = max(finish_s, now_s)
                 h = message_hop[number]
                 for c in range(child_ptr[h], child_ptr[h + 1]):
                     ready[child[c]] += count[number]
-                    _offer(child[c], route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
+                    offer(child[c], route_ptr, route_links, link_ptr, queue, queued, listed, dirty, is_dirty)
         for i in range(dirty[num_links]):
             link = dirty[i]
             is_dirty[link] = False
             while True:
-                h = _next(
+                h = next_hop(
                     link, queue, queued, link_ptr, ready, sent, chunks, rank, rate, free, route_ptr, route_links, listed
                 )
                 if h < 0:
@@ -98,7 +98,8 @@ def order_messages(
 
 
 @njit(cache=True)
-def _mark(link: int, dirty: I64, is_dirty: Bools) -> None:
+def mark(link: int, dirty: I64, is_dirty: Bools) -> None:
+    """Note that a link is to be looked at, once."""
     if not is_dirty[link]:
         is_dirty[link] = True
         dirty[dirty[-1]] = link
@@ -106,7 +107,7 @@ def _mark(link: int, dirty: I64, is_dirty: Bools) -> None:
 
 
 @njit(cache=True)
-def _offer(
+def offer(
     hop: int,
     route_ptr: I64,
     route_links: I32,
@@ -120,7 +121,7 @@ def _offer(
     """Put a hop into the queues of its links, unless it is there still."""
     for p in range(route_ptr[hop], route_ptr[hop + 1]):
         link = route_links[p]
-        _mark(link, dirty, is_dirty)
+        mark(link, dirty, is_dirty)
         there = listed[hop]
         if not there:
             for place in range(link_ptr[link], link_ptr[link] + queued[link]):
@@ -132,7 +133,7 @@ def _offer(
 
 
 @njit(cache=True)
-def _next(
+def next_hop(
     link: int,
     queue: I64,
     queued: I64,

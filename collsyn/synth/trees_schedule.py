@@ -133,7 +133,7 @@ class Flow:
         hop, first, count, _ = self.order(pace, int(self.chunks.sum()))
         message = np.repeat(np.arange(len(hop)), count)
         full = np.isclose(self._rate, self._costs.rate, rtol=1e-9, atol=0)
-        routes, route = _distinct(trees.routes)
+        routes, route = distinct(trees.routes)
         per_hop: dict[str, npt.NDArray[Any]] = {"src": trees.src, "dst": trees.dst, "route": route}
         per_hop["rate"] = np.where(full, 0.0, self._rate)
         columns = {name: values[hop][message] for name, values in per_hop.items()}
@@ -156,7 +156,7 @@ class Flow:
         return np.asarray(numbers[np.repeat(trees.root[tree], count), place])
 
 
-def _distinct(routes: Rows) -> tuple[Rows, I64]:
+def distinct(routes: Rows) -> tuple[Rows, I64]:
     """The different routes of a table, and the number of each row's."""
     numbers: dict[bytes, int] = {}
     data = routes.data
