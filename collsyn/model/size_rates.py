@@ -25,7 +25,7 @@ def rates_at(points: SizeRates, num_bytes: npt.ArrayLike) -> F64:
 def rate_limits(topology: "Topology", routes: Rows, route: npt.NDArray[np.integer], num_bytes: F64) -> F64:
     """The most that each message's length lets it have on its route, in bytes per second; infinite where nothing does.
 
-    O(messages + routes x their links).
+    O(routes x messages), and nothing where no link has such rates.
     """
     limit = np.full(len(route), np.inf)
     if not topology.size_rates:
