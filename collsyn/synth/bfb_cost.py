@@ -3,7 +3,7 @@
 Source: Efficient Direct-Connect Topologies, arXiv 2202.03356; docs/bfb.md has the definitions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -39,28 +39,26 @@ class BfbCost:
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbourhood:
-    """Who has links to whom: arc i enters `dst[i]` from `src[i]`, sorted by dst, then src, without parallel ones.
+class Arcs:
+    """Links from rank to rank, sorted by target, then source: arc i is `link[i]`, from `src[i]` into `dst[i]`.
 
-    `capacity` counts units of bandwidth; `exact` says whether they are whole by themselves or were rounded.
+    `capacity` counts units of bandwidth; `exact` says whether they are whole by themselves or were rounded down.
     """
 
     num_ranks: int
+    link: I64
     src: I32
     dst: I32
     capacity: I64
     exact: bool
 
     @classmethod
-    def of(cls, num_ranks: int, src: npt.ArrayLike, dst: npt.ArrayLike, gb_s: list[Fraction]) -> "Neighbourhood":
-        """From directed links and their bandwidths."""
-        pair = np.asarray(dst, dtype=np.int64) * num_ranks + np.asarray(src, dtype=np.int64)
-        known, arc = np.unique(pair, return_inverse=True)
+    def of(cls, num_ranks: int, src: npt.ArrayLike, dst: npt.ArrayLike, gb_s: Sequence[Fraction]) -> "Arcs":
+        """From the ends of links and their bandwidths."""
+        source, target = np.asarray(src, dtype=np.int32), np.asarray(dst, dtype=np.int32)
+        link = np.lexsort((source, target))
         units, exact = _whole(gb_s)
-        capacity = np.zeros(len(known), dtype=np.int64)
-        np.add.at(capacity, arc, units)
-        into, out_of = (part.astype(np.int32) for part in np.divmod(known, num_ranks))
-        return cls(num_ranks, out_of, into, capacity, exact)
+        return cls(num_ranks, link, source[link], target[link], units[link], exact)
 
     @cached_property
     def ptr(self) -> I64:
@@ -72,14 +70,16 @@ class Neighbourhood:
     @cached_property
     def into_most(self) -> int:
         """The largest capacity into one rank."""
-        return int(np.bincount(self.dst, weights=self.capacity, minlength=self.num_ranks).max(initial=0))
+        into = np.zeros(self.num_ranks, dtype=np.int64)
+        np.add.at(into, self.dst, self.capacity)
+        return int(into.max(initial=0))
 
 
-def neighbourhood(topology: Topology) -> Neighbourhood:
+def arcs_of(topology: Topology) -> Arcs:
     """The arcs of a topology without switches; raises InputError for one with switches."""
     if topology.switch_names:
         raise InputError(f"topology {topology.name}: has switches; breadth-first broadcast needs links rank to rank")
-    return Neighbourhood.of(topology.num_ranks, topology.src, topology.dst, list(topology.exact_bandwidth_gb_s))
+    return Arcs.of(topology.num_ranks, topology.src, topology.dst, topology.exact_bandwidth_gb_s)
 
 
 def bfb_cost(topology: Topology) -> BfbCost:
@@ -90,12 +90,12 @@ def bfb_cost(topology: Topology) -> BfbCost:
     """
     ranks = np.unique(orbits(topology)[: topology.num_ranks])
     try:
-        return graph_cost(neighbourhood(topology), ranks)
+        return graph_cost(arcs_of(topology), ranks)
     except Infeasible as error:
         raise Infeasible(f"topology {topology.name}: {error}") from None
 
 
-def graph_cost(arcs: Neighbourhood, ranks: npt.NDArray[np.integer] | None = None) -> BfbCost:
+def graph_cost(arcs: Arcs, ranks: npt.NDArray[np.integer] | None = None) -> BfbCost:
     """The cost by what enters some ranks (all by default): for each step the rank that needs longest counts."""
     from collsyn.synth import bfb_kernels as kernels
 
@@ -104,30 +104,33 @@ def graph_cost(arcs: Neighbourhood, ranks: npt.NDArray[np.integer] | None = None
         return BfbCost(0, ())
     chosen = np.arange(n) if ranks is None else np.asarray(ranks, dtype=np.int64)
     worst: list[Fraction] = []
-    for rank, to_rank, to_near, capacity in _into(arcs, chosen):
-        far = np.flatnonzero(to_rank < 0)
-        if len(far):
-            raise Infeasible(f"no way leads from rank {int(far[0])} to rank {rank}")
+    for _, to_rank, to_near, capacity in entering(arcs, chosen):
         loads = [Fraction(p, q) for p, q in kernels.loads_of_rank(to_rank, to_near, capacity).tolist()]
         worst += [Fraction(0)] * (len(loads) - len(worst))
         worst[: len(loads)] = [max(pair) for pair in zip(worst, loads, strict=False)]
     return BfbCost(len(worst), tuple(load * arcs.into_most / n for load in worst))
 
 
-def _into(arcs: Neighbourhood, ranks: I64) -> Iterator[tuple[int, I32, I32, I64]]:
-    """For every rank the distances to it, to its in-neighbours (a row each), and the capacities from these."""
+def entering(arcs: Arcs, ranks: I64) -> Iterator[tuple[int, I32, I32, I64]]:
+    """For every rank the distances to it, to the source of each of its arcs (a row each), and the arcs' capacities.
+
+    Raises Infeasible where some rank cannot reach it.
+    """
     from collsyn.synth import bfb_kernels as kernels
 
-    entering = [slice(int(arcs.ptr[rank]), int(arcs.ptr[rank + 1])) for rank in ranks]
-    targets = np.unique(np.concatenate([ranks, *(arcs.src[part] for part in entering)]))
+    parts = [slice(int(arcs.ptr[rank]), int(arcs.ptr[rank + 1])) for rank in ranks]
+    targets = np.unique(np.concatenate([ranks, *(arcs.src[part] for part in parts)]))
     hops = kernels.distances_to(arcs.ptr, arcs.src, targets)
     row_of = np.full(arcs.num_ranks, -1)
     row_of[targets] = np.arange(len(targets))
-    for rank, part in zip(ranks.tolist(), entering, strict=True):
-        yield rank, hops[row_of[rank]], hops[row_of[arcs.src[part]]], arcs.capacity[part]
+    for rank, part in zip(ranks.tolist(), parts, strict=True):
+        to_rank = hops[row_of[rank]]
+        if to_rank.min() < 0:
+            raise Infeasible(f"no way leads from rank {int(to_rank.argmin())} to rank {rank}")
+        yield rank, to_rank, hops[row_of[arcs.src[part]]], arcs.capacity[part]
 
 
-def _whole(gb_s: list[Fraction]) -> tuple[I64, bool]:
+def _whole(gb_s: Sequence[Fraction]) -> tuple[I64, bool]:
     """Whole numbers in the proportions of bandwidths, and whether these are exact."""
     if not gb_s:
         return np.zeros(0, dtype=np.int64), True

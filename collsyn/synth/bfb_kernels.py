@@ -1,9 +1,12 @@
 """Compiled loops of breadth-first broadcast: distances, and the balanced transport into one rank at one step."""
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from collsyn.model.arrays import I32, I64, Bools
+
+I16 = npt.NDArray[np.int16]
 
 # Sources are grouped by the set of in-neighbours that can bring them, as bits of a word; of more in-neighbours each
 # source is a group of its own.
@@ -154,22 +157,117 @@ def gcd(a: int, b: int) -> int:
 
 
 @njit(cache=True)
+def whole_balance(count: I64, allowed: Bools, capacity: I64, chunks: int, flow: I64) -> None:
+    """Like `balance` with every source in that many chunks, which stay whole; `flow` becomes chunks.
+
+    The load rises from what parts of chunks would need, link by link to the next whole chunk, until all fits.
+    """
+    above, below = balance(count, allowed, capacity, flow)
+    above *= chunks
+    reached = np.zeros(len(count), dtype=np.bool_)
+    room = capacity * above // below
+    while not transport(count * chunks, allowed, room, flow, reached):
+        least = 0
+        for j in range(1, len(capacity)):
+            if (room[j] + 1) * capacity[least] < (room[least] + 1) * capacity[j]:
+                least = j
+        above, below = room[least] + 1, capacity[least]
+        room = capacity * above // below
+
+
+@njit(cache=True)
+def shares_of_rank(to_rank: I32, to_near: I32, capacity: I64, chunks: int, via: I16) -> I64:
+    """Which in-neighbour brings each chunk: `via[source * chunks + c]` (the rank's own: -1).
+
+    Returns the chunks that each brings at every step (shape [steps, in-neighbours]).
+    """
+    order, begins = grouped_sources(to_rank, to_near)
+    d = len(capacity)
+    loads = np.zeros((to_rank.max(), d), dtype=np.int64)
+    via[:] = -1
+    first = 0
+    for step in range(len(loads)):
+        count, allowed, last = classes_of_step(order, begins, first, to_rank, to_near, step + 1)
+        flow = np.empty(allowed.shape, dtype=np.int64)
+        whole_balance(count, allowed, capacity, chunks, flow)
+        for c in range(len(count)):
+            j = 0
+            for i in range(begins[first + c], begins[first + c + 1]):
+                for k in range(chunks):
+                    while flow[c, j] == 0:
+                        j += 1
+                    flow[c, j] -= 1
+                    via[order[i] * chunks + k] = j
+                    loads[step, j] += 1
+        first = last
+    return loads
+
+
+@njit(cache=True)
+def classes_of_step(
+    order: I64, begins: I64, first: int, to_rank: I32, to_near: I32, step: int
+) -> tuple[I64, Bools, int]:
+    """Sources of every class at that distance from class `first` on, who can bring them, and the next class."""
+    d, last = len(to_near), first
+    while last < len(begins) - 1 and to_rank[order[begins[last]]] == step:
+        last += 1
+    count, allowed = begins[first + 1 : last + 1] - begins[first:last], np.zeros((last - first, d), dtype=np.bool_)
+    for c in range(last - first):
+        source = order[begins[first + c]]
+        for j in range(d):
+            allowed[c, j] = to_near[j, source] == step - 1
+    return count, allowed, last
+
+
+@njit(cache=True)
 def loads_of_rank(to_rank: I32, to_near: I32, capacity: I64) -> I64:
     """For each step 1, 2, ... the load p / q that it needs, as rows (p, q)."""
     order, begins = grouped_sources(to_rank, to_near)
-    d = len(capacity)
     loads = np.empty((to_rank.max(), 2), dtype=np.int64)
     first = 0
     for step in range(len(loads)):
-        last = first
-        while last < len(begins) - 1 and to_rank[order[begins[last]]] == step + 1:
-            last += 1
-        k = last - first
-        count, allowed = begins[first + 1 : last + 1] - begins[first:last], np.zeros((k, d), dtype=np.bool_)
-        for c in range(k):
-            source = order[begins[first + c]]
-            for j in range(d):
-                allowed[c, j] = to_near[j, source] == step
-        loads[step] = balance(count, allowed, capacity, np.empty((k, d), dtype=np.int64))
-        first = last
+        count, allowed, first = classes_of_step(order, begins, first, to_rank, to_near, step + 1)
+        loads[step] = balance(count, allowed, capacity, np.empty(allowed.shape, dtype=np.int64))
     return loads
+
+
+@njit(cache=True)
+def rows_by_step(hops: I16, via: I16, chunks: int, links: I32, src: I32, step_ptr: I64, columns: I32) -> int:
+    """All sends by step, chunk and receiver: columns are chunk, sender, receiver, link and message (-1: alone).
+
+    `hops[u, v]` is the distance from v to u, `via[u, v * chunks + c]` which of the links `links[u]` brings a chunk of
+    it. The sends of step t + 1 are rows `step_ptr[t]:step_ptr[t + 1]`. A message is what one link carries in one step;
+    returns how many have more than one chunk.
+    """
+    n, num_links = len(hops), len(src)
+    place = step_ptr[:-1].copy()
+    count = np.zeros((len(place), num_links), dtype=np.int32)
+    number = np.full((len(place), num_links), -1, dtype=np.int32)
+    for u in range(n):
+        for v in range(n):
+            for c in range(chunks):
+                if via[u, v * chunks + c] >= 0:
+                    count[hops[u, v] - 1, links[u, via[u, v * chunks + c]]] += 1
+    for v in range(n):
+        for c in range(chunks):
+            for u in range(n):
+                j = via[u, v * chunks + c]
+                if j < 0:
+                    continue
+                step, link = hops[u, v] - 1, links[u, j]
+                row = place[step]
+                place[step] += 1
+                columns[0, row], columns[1, row], columns[2, row] = v * chunks + c, src[link], u
+                columns[3, row] = link
+    messages = 0
+    for step in range(len(place)):
+        for row in range(step_ptr[step], step_ptr[step + 1]):
+            link = columns[3, row]
+            if count[step, link] == 1:
+                columns[4, row] = -1
+                continue
+            if number[step, link] < 0:
+                number[step, link] = messages
+                messages += 1
+            columns[4, row] = number[step, link]
+    return messages
