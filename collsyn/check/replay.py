@@ -1,5 +1,6 @@
 """Replays a schedule with the contributions of every chunk: who holds what when, and what is there at the end."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,9 @@ from collsyn.check import words
 from collsyn.check.report import SHOWN, Problem
 from collsyn.model.arrays import F64, I64, Bools
 from collsyn.model.schedule import COPY, OWN, REDUCE, VALUE, Messages, Schedule
+
+# Places for every write up to which a table of all places is quicker than sorting the writes.
+TABLE_PER_WRITE = 16
 
 
 def time_tolerance(schedule: Schedule) -> float:
@@ -103,18 +107,11 @@ def _replay_copies(schedule: Schedule, tolerance_s: float) -> DataFlow:
     num_chunks, slots = collective.num_chunks, Slots.of(schedule)
     rank, at = members(schedule, collective.pre)
     given = rank * num_chunks + at
-    keys = np.concatenate([given, slots.target])
-    times = np.concatenate([np.full(len(given), -np.inf), done_times(schedule)])
-    order = np.lexsort((times, keys))
-    keys, first = np.unique(keys[order], return_index=True)
-    held_from = times[order][first]
-
-    def held(wanted: I64) -> F64:
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, held_from[place], np.inf)
-
-    own = np.where(np.isin(-1 - slots.source, given), -np.inf, np.inf)
-    since = np.where(schedule.src_slot == OWN, own, held(slots.source))
+    held = _held_from(given, slots.target, done_times(schedule), schedule.topology.num_ranks * num_chunks)
+    since = held(slots.source)
+    if (schedule.src_slot == OWN).any():
+        own = np.where(np.isin(-1 - slots.source, given), -np.inf, np.inf)
+        since = np.where(schedule.src_slot == OWN, own, since)
     early = np.flatnonzero(since > schedule.start_s + tolerance_s)
     rank, at = members(schedule, collective.post)
     missing = np.flatnonzero(held(rank * num_chunks + at) == np.inf)
@@ -123,6 +120,29 @@ def _replay_copies(schedule: Schedule, tolerance_s: float) -> DataFlow:
         reductions=([], 0),
         result=([_wrong_result(int(rank[i]), int(at[i]), 1, 0, False) for i in missing[:SHOWN].tolist()], len(missing)),
     )
+
+
+def _held_from(given: I64, written: I64, done_s: F64, num_places: int) -> Callable[[I64], F64]:
+    """A lookup of when places first hold their chunk: -inf where it is given, inf for never (and negative places).
+
+    A table of all places where these are not many more than the writes, else a sorted list of those that count.
+    """
+    if num_places <= TABLE_PER_WRITE * (len(given) + len(written)):
+        table = np.full(num_places, np.inf)
+        np.minimum.at(table, written, done_s)
+        table[given] = -np.inf
+        return lambda wanted: np.where(wanted < 0, np.inf, table[np.maximum(wanted, 0)])
+    keys = np.concatenate([given, written])
+    times = np.concatenate([np.full(len(given), -np.inf), done_s])
+    order = np.lexsort((times, keys))
+    keys, first = np.unique(keys[order], return_index=True)
+    since = times[order][first]
+
+    def held(wanted: I64) -> F64:
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[place] == wanted, since[place], np.inf)
+
+    return held
 
 
 def members(schedule: Schedule, which: np.ndarray[tuple[int], np.dtype[np.int32]]) -> tuple[I64, I64]:

@@ -85,8 +85,10 @@ class Schedule:
             name: np.asarray(columns[name] if name in columns else np.full(num_rows, _DEFAULTS[name]), dtype=dtype)
             for name, dtype in _DTYPES.items()
         }
-        order = np.lexsort((full["src_slot"], full["src"], full["dst"], full["chunk"], full["start_s"]))
-        full = {name: values[order] for name, values in full.items()}
+        keys = [full[name] for name in ("start_s", "chunk", "dst", "src", "src_slot")]
+        if not _ascend(keys):
+            order = np.lexsort(keys[::-1])
+            full = {name: values[order] for name, values in full.items()}
         full["batch"] = _renumbered(full["batch"])
         table = routes if isinstance(routes, Rows) else Rows.of(routes)
         return cls(collective, topology, size_bytes, table, **full, provenance=provenance or {})
@@ -237,10 +239,20 @@ def _message_ids(batch: I32) -> I64:
     return ids
 
 
+def _ascend(keys: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether rows are in lexicographic order already, the first key counting most."""
+    less = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        if (~less & (key[1:] < key[:-1])).any():
+            return False
+        less |= key[:-1] < key[1:]
+    return True
+
+
 def _renumbered(batch: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Batches numbered 0, 1, ... by first appearance; a batch of one row is no batch."""
     together = np.flatnonzero(batch >= 0)
-    if not len(together):
+    if not len(together) or _is_renumbered(batch[together]):
         return batch
     _, first, inverse, size = np.unique(batch[together], return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first, kind="stable")
@@ -250,3 +262,11 @@ def _renumbered(batch: npt.NDArray[Any]) -> npt.NDArray[Any]:
     result = np.full_like(batch, -1)
     result[together] = ids[inverse.reshape(-1)]
     return result
+
+
+def _is_renumbered(batch: npt.NDArray[Any]) -> bool:
+    """Whether batches of two rows and more appear as 0, 1, ... for the first time."""
+    highest = np.maximum.accumulate(batch)
+    if batch[0] != 0 or (batch[1:] > highest[:-1] + 1).any():
+        return False
+    return bool(np.bincount(batch).min() > 1)
