@@ -101,7 +101,8 @@ def flag_ids(plan: Plan) -> list[int]:
     if bad.any():
         raise VerificationError(f"{place(plan, int(np.flatnonzero(bad)[0]))}: there is no such flag")
     first = np.cumsum(plan.num_flags.astype(np.int64)) - plan.num_flags
-    return [int(i) for i in np.where(uses, first[inside] + flag, -1)]
+    ids: list[int] = np.where(uses, first[inside] + flag, -1).tolist()
+    return ids
 
 
 def owners(plan: Plan) -> I64:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,16 +25,17 @@ def races(plan: Plan, in_place: bool = False, limit: int = 10) -> list[str]:
     return races_of(bind(plan, plan.total_units, 1, in_place), limit)
 
 
-def races_of(bound: BoundPlan, limit: int = 10) -> list[str]:
+def races_of(bound: BoundPlan, limit: int = 10, order: Sequence[int] | None = None) -> list[str]:
     """Instructions that touch the same bytes, one of them writing, in an order that nothing enforces.
 
     Vector clocks over channels: a channel orders its own instructions, and a wait comes behind the signal that raises
     its flag far enough (a flag that several channels signal orders nothing). A rank's buffers may be touched by others
     only after one of its channels has begun, and before its last one ends: both show as races with the call itself.
-    Raises VerificationError for deadlocks and ranges outside buffers. O(instructions x channels) in the worst case.
+    `order` is any in which the instructions may run, if one is known. Raises VerificationError for deadlocks and ranges
+    outside buffers. O(instructions x channels) in the worst case.
     """
     check_ranges(bound)
-    order = interleaving(bound.plan)
+    order = interleaving(bound.plan) if order is None else order
     accesses = _accesses(bound)
     clocks = _Clocks(bound.plan)
     memory = _Memory(bound.plan, clocks, limit)
@@ -100,7 +102,7 @@ class _Clocks:
         return before == after or bool(self.known[after][before] > earlier)
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class _Touches:
     """Who last wrote an interval (-1: nobody), and who has read it since: channel to instruction."""
 
@@ -129,7 +131,9 @@ class _Memory:
             if host is None or clocks.known[channel][host] < 0:
                 self._report(instruction, -1, f"touches rank {rank}, which may not have begun the call")
         for interval in range(first, last):
-            touches = self._touches.setdefault((rank, interval), _Touches(-1, {}))
+            touches = self._touches.get((rank, interval))
+            if touches is None:
+                touches = self._touches[rank, interval] = _Touches(-1, {})
             self._compare(touches.writer, instruction)
             if writes:
                 for reader in touches.readers.values():

@@ -1,8 +1,10 @@
 """Judges MSCCL programs as their runtimes run them: form, limits, channels, deadlocks, hazards, and the result."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from collsyn.check.interleave import interleaving
 from collsyn.check.plan_checks import Trial, data_problems
@@ -64,8 +66,8 @@ def read_msccl(raw: bytes, path: str) -> MscclFile:
     return MscclFile(read_program(raw, path))
 
 
-def verify_program(program: Program) -> Report:
-    """The report of a program, with one check for each of CHECKS.
+def verify_program(program: Program, root: int | None = None) -> Report:
+    """The report of a program, with one check for each of CHECKS; `root` is found where it is not given.
 
     Deadlocks are looked for with the pieces that the largest and the smallest size of the file lead to. Flags only
     rise and each is raised by one thread block, so that one order of the thread blocks stands for all of them: in it
@@ -74,10 +76,10 @@ def verify_program(program: Program) -> Report:
     programs too large to judge. O(steps x thread blocks) at worst.
     """
     with uncollected():
-        return _verified(program)
+        return _verified(program, root)
 
 
-def _verified(program: Program) -> Report:
+def _verified(program: Program, root: int | None) -> Report:
     findings = Findings("msccl-xml")
     for name, problems in _SOUND:
         if not findings.add(name, list(problems(program)), _covered(program, name)):
@@ -89,16 +91,21 @@ def _verified(program: Program) -> Report:
     findings.add("limits", [] if len(refused) < len(taken) else refused, detail)
     _check_size(program)
     modes = [in_place for in_place, allowed in ((False, program.out_of_place), (True, program.in_place)) if allowed]
-    stuck = deadlock_problems(program)
-    if not findings.add("deadlock", stuck, "" if stuck else _deadlock_detail(program)):
+    first = _order(program, _pieces(program)[0], root or 0)
+    stuck = [first] if isinstance(first, Problem) else deadlock_problems(program, _pieces(program)[1:])
+    if isinstance(first, Problem) or stuck:
+        findings.add("deadlock", stuck, "")
         findings.skip(CHECKS[len(findings.checks) :], "it ends in a deadlock")
         return findings.report()
-    root = _root(program) if program.collective in ROOTED else 0
-    plans = [fifo_plan(program, in_place, root, _pieces(program)[0]) for in_place in modes]
-    findings.add("hazards", [problem for plan in plans for problem in _hazards(plan)][:SHOWN], "none")
+    findings.add("deadlock", [], _deadlock_detail(program))
+    if root is None and program.collective in ROOTED:
+        root = _best_root(first)
+        first = _Ordered.of(fifo_plan(program, not program.out_of_place, root, _pieces(program)[0]))
+    runs = [first, *(_Ordered.of(fifo_plan(program, mode, root or 0, _pieces(program)[0])) for mode in modes[1:])]
+    findings.add("hazards", [problem for run in runs for problem in _hazards(run)][:SHOWN], "none")
     told = f"root {root}" if program.collective in ROOTED else "every contribution once"
-    findings.add("result", [problem for plan in plans for problem in _result(plan, root)][:SHOWN], told)
-    trials = [trial for plan in plans for trial in _trials(plan)]
+    findings.add("result", [problem for run in runs for problem in _result(run, root or 0)][:SHOWN], told)
+    trials = [(run.plan, trial) for run in runs for trial in _trials(run.plan)]
     found = [] if not findings.ok else [problem for plan, trial in trials for problem in data_problems(plan, trial)]
     if findings.ok:
         findings.add("data", found, f"{len(trials)} runs")
@@ -107,12 +114,25 @@ def _verified(program: Program) -> Report:
     return findings.report()
 
 
-def deadlock_problems(program: Program) -> list[Problem]:
-    """Whether the program gets stuck, with the pieces of its largest size or of its smallest."""
-    for longest in dict.fromkeys(_pieces(program)):
-        problem = _stuck(program, longest)
-        if problem is not None:
-            return [problem]
+@dataclass(frozen=True, eq=False)
+class _Ordered:
+    """A plan, and an order in which its instructions may run."""
+
+    plan: FifoPlan
+    order: list[int]
+
+    @classmethod
+    def of(cls, plan: FifoPlan) -> "_Ordered":
+        """Any such order; raises VerificationError for a deadlock."""
+        return cls(plan, interleaving(plan))
+
+
+def deadlock_problems(program: Program, pieces: Iterable[int] | None = None) -> list[Problem]:
+    """Whether the program gets stuck, with the pieces of its largest size or of its smallest (or those given)."""
+    for longest in dict.fromkeys(_pieces(program) if pieces is None else pieces):
+        found = _order(program, longest, 0)
+        if isinstance(found, Problem):
+            return [found]
     return []
 
 
@@ -122,26 +142,27 @@ def _pieces(program: Program) -> tuple[int, int]:
     return min(program.shortest_piece(), most), min(program.longest_piece(program.min_bytes), most)
 
 
-def _stuck(program: Program, longest: int) -> Problem | None:
+def _order(program: Program, longest: int, root: int) -> _Ordered | Problem:
+    """The plan of a program in pieces of up to so many chunks, in some order, or why it gets stuck."""
     try:
-        interleaving(fifo_plan(program, not program.out_of_place, longest=longest))
+        return _Ordered.of(fifo_plan(program, not program.out_of_place, root, longest))
     except VerificationError as error:
         # A plan's channels are the program's thread blocks.
         here, _, what = str(error).replace(" channels wait", " thread blocks wait", 1).partition(": ")
         pieces = "one chunk" if longest == 1 else f"up to {longest} chunks"
         return Problem(here, what, f"every thread block to end (pieces of {pieces})", "a hang")
-    return None
 
 
 def _deadlock_detail(program: Program) -> str:
-    if _pieces(program)[0] > 1 and _stuck(program, 1) is not None:
+    if _pieces(program)[0] > 1 and deadlock_problems(program, [1]):
         return f"none up to its maxBytes, {program.max_bytes}; where pieces are single chunks it would hang"
     return "none"
 
 
-def sound_plan(program: Program, size_bytes: int | None = None) -> FifoPlan:
+def sound_plan(program: Program, size_bytes: int | None = None, root: int | None = None) -> FifoPlan:
     """The plan of a program, out of place where it permits that, in pieces as at a size (whole messages without one).
 
+    A root that is not given is found.
     Raises VerificationError if form, channels or dependencies are wrong, InputError if it is too large.
     """
     for name, problems in _SOUND:
@@ -149,7 +170,7 @@ def sound_plan(program: Program, size_bytes: int | None = None) -> FifoPlan:
         if first is not None:
             raise VerificationError(f"msccl-xml is wrong ({name}): {first}")
     _check_size(program)
-    root = _root(program) if program.collective in ROOTED else 0
+    root = _root(program, root)
     if size_bytes is None:
         return fifo_plan(program, not program.out_of_place, root, MAX_COUNT)
     pieces = program.longest_piece(size_bytes), iterations_at(program, size_bytes)
@@ -173,9 +194,9 @@ def _check_size(program: Program) -> None:
         )
 
 
-def _hazards(plan: FifoPlan) -> Iterator[Problem]:
+def _hazards(run: _Ordered) -> Iterator[Problem]:
     try:
-        found = races_of(bind(plan, plan.total_units, 1), SHOWN)
+        found = races_of(bind(run.plan, run.plan.total_units, 1), SHOWN, run.order)
     except VerificationError as error:
         here, _, what = str(error).partition(": ")
         yield Problem(here, what, "memory that is there", "this")
@@ -186,49 +207,60 @@ def _hazards(plan: FifoPlan) -> Iterator[Problem]:
         yield Problem(first if second else "memory", f"{what}: wrong data at times", "a dependency", "none")
 
 
-def _trials(plan: FifoPlan) -> list[tuple[FifoPlan, Trial]]:
+def _trials(plan: FifoPlan) -> list[Trial]:
     whole = plan.total_units
     asked = [(whole, "int64", None), (2 * whole, "float32", 1), (whole, "int64", 0), (whole, "int64", 3)]
     # Of large plans fewer runs: they add nothing to what is known by then but the executor's own judgement.
     asked = asked[:2] if plan.num_instructions > _MANY_INSTRUCTIONS else asked
-    return [(plan, Trial(elements, dtype, seed, False)) for elements, dtype, seed in asked]
+    return [Trial(elements, dtype, seed, False) for elements, dtype, seed in asked]
 
 
-def _contents(plan: FifoPlan) -> list[list[_Value]]:
-    """Contributions in every output chunk of every GPU at the end."""
+def _contents(run: _Ordered) -> list[list[_Value]]:
+    """Contributions in every output chunk of every GPU at the end. O(chunks moved)."""
+    plan, unit = run.plan, run.plan.chunk_units
     program = plan.program
     assert program is not None
     inputs, outputs = shard_chunks(program.num_chunks, program.collective, program.num_gpus)
-    unit = plan.chunk_units
-    memory: dict[tuple[int, int, int], _Value] = {}
+    # Numbers of values, and of sums of two; number 0 is what was never written.
+    values: list[_Value] = [_GARBAGE]
+    sums: dict[tuple[int, int], int] = {}
+
+    def joined(one: int, other: int) -> int:
+        if (one, other) not in sums:
+            total = Counter(values[one])
+            total.update(values[other])
+            sums[one, other] = len(values)
+            values.append(total)
+        return sums[one, other]
+
+    extents = np.maximum(plan.buffer_units() // unit, [inputs, outputs, 0]).tolist()
+    memory = [[[0] * extent for extent in row] for row in extents]
     for g, base in enumerate(plan.base):
         buffer, at = base["i"]
-        for chunk in range(inputs):
-            own = {(g, chunk): 1}
-            memory[g, Buffer.INPUT, chunk] = own
-            memory[g, buffer, at // unit + chunk] = own
-    columns = [plan.columns[key].tolist() for key in ("op", "peer", "length")]
-    places = [
+        own = range(len(values), len(values) + inputs)
+        values += [{(g, chunk): 1} for chunk in range(inputs)]
+        for cells, first in ((memory[g][Buffer.INPUT], 0), (memory[g][buffer], at // unit)):
+            cells[first : first + inputs] = own
+    op, peer, owner = plan.columns["op"].tolist(), plan.columns["peer"].tolist(), plan.origin[:, 0].tolist()
+    length = (plan.columns["length"] // unit).tolist()
+    (dst, dst_at), (src, src_at), (src2, src2_at) = (
         (plan.columns[f"{which}_buffer"].tolist(), (plan.columns[f"{which}_offset"] // unit).tolist())
         for which in ("dst", "src", "src2")
-    ]
-    for i in interleaving(plan):
-        op, g = columns[0][i], int(plan.origin[i, 0])
-        if op not in (Op.COPY, Op.REDUCE, Op.PUT):
+    )
+    for i in run.order:
+        if op[i] not in (Op.COPY, Op.REDUCE, Op.PUT):
             continue
-        to = columns[1][i] if op == Op.PUT else g
-        (dst, dst_at), (src, src_at), (src2, src2_at) = ((buffer[i], offset[i]) for buffer, offset in places)
-        for k in range(columns[2][i] // unit):
-            value = memory.get((g, src, src_at + k), _GARBAGE)
-            if op == Op.REDUCE:
-                value = Counter(value)
-                value.update(memory.get((g, src2, src2_at + k), _GARBAGE))
-            memory[to, dst, dst_at + k] = value
-    found = []
+        here, count = memory[owner[i]], length[i]
+        found = here[src[i]][src_at[i] : src_at[i] + count]
+        if op[i] == Op.REDUCE:
+            found = list(map(joined, found, here[src2[i]][src2_at[i] : src2_at[i] + count]))
+        there = memory[peer[i]] if op[i] == Op.PUT else here
+        there[dst[i]][dst_at[i] : dst_at[i] + count] = found
+    ends = []
     for g, base in enumerate(plan.base):
         buffer, at = base["o"]
-        found.append([memory.get((g, buffer, at // unit + chunk), _GARBAGE) for chunk in range(outputs)])
-    return found
+        ends.append([values[number] for number in memory[g][buffer][at // unit : at // unit + outputs]])
+    return ends
 
 
 def _wanted(collective: Collective, num_chunks: int, gpu: int, root: int) -> list[_Value]:
@@ -250,23 +282,31 @@ def _wanted(collective: Collective, num_chunks: int, gpu: int, root: int) -> lis
     return [{(root, chunk): 1} for chunk in range(num_chunks)]
 
 
-def _root(program: Program) -> int:
-    """The root that the file does not name: the one with which most output chunks are right."""
-    plan = fifo_plan(program, not program.out_of_place, longest=_pieces(program)[0])
-    found = _contents(plan)
+def _root(program: Program, given: int | None) -> int:
+    """The root that the file does not name, if it is not given."""
+    if given is not None or program.collective not in ROOTED:
+        return given or 0
+    return _best_root(_Ordered.of(fifo_plan(program, not program.out_of_place, longest=_pieces(program)[0])))
+
+
+def _best_root(run: _Ordered) -> int:
+    """The root with which most output chunks are right."""
+    program = run.plan.program
+    assert program is not None
+    found = _contents(run)
 
     def right(root: int) -> int:
-        wanted = (_wanted(plan.collective, program.num_chunks, g, root) for g in range(program.num_gpus))
+        wanted = (_wanted(run.plan.collective, program.num_chunks, g, root) for g in range(program.num_gpus))
         return sum(a == b for got, want in zip(found, wanted, strict=True) for a, b in zip(got, want, strict=False))
 
     return max(range(program.num_gpus), key=lambda root: (right(root), -root))
 
 
-def _result(plan: FifoPlan, root: int) -> Iterator[Problem]:
-    program = plan.program
+def _result(run: _Ordered, root: int) -> Iterator[Problem]:
+    program = run.plan.program
     assert program is not None
-    for g, got in enumerate(_contents(plan)):
-        for chunk, want in enumerate(_wanted(plan.collective, program.num_chunks, g, root)):
+    for g, got in enumerate(_contents(run)):
+        for chunk, want in enumerate(_wanted(run.plan.collective, program.num_chunks, g, root)):
             if got[chunk] != want:
                 here = f"{where(g)} output chunk {chunk} at the end"
                 yield Problem(here, "wrong data", _in_words(want), _in_words(got[chunk]))

@@ -5,10 +5,12 @@ own thread blocks touch its memory, so the flags between ranks go, and what they
 thread blocks of one GPU.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd
+from operator import attrgetter
 
 import numpy as np
 
@@ -32,7 +34,7 @@ class Node:
 
     `key` puts all nodes of all GPUs into one order in which nothing comes before what it must wait for. `needs` are
     earlier nodes of the GPU that touch the same memory, `users` the later ones, `readers` those that read what this one
-    writes. `line` is the channel that it sends into or receives from.
+    writes. `line` is the channel that it sends into or receives from. `block` and `step` will say where it went.
     """
 
     op: str
@@ -47,6 +49,7 @@ class Node:
     users: list["Node"] = field(default_factory=list)
     readers: list["Node"] = field(default_factory=list)
     block: int = -1
+    step: int = -1
 
     def reads(self) -> list[At]:
         """Places that it reads."""
@@ -66,6 +69,7 @@ class Flow:
         """Chunks of the larger buffer."""
         return self.plan.total_units // self.chunk_units
 
+    @cached_property
     def lines(self) -> dict[Line, tuple[list[Node], list[Node]]]:
         """Sends and receives of every channel, in order."""
         found: dict[Line, tuple[list[Node], list[Node]]] = {}
@@ -78,38 +82,93 @@ class Flow:
 def data_flow(
     plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None, ordered: bool = False
 ) -> Flow:
-    """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
-    allow if there is no size (or no topology): then every receive comes directly behind its send, so that no channel
-    ever holds more than one message.
+    """The one flow of a plan; see `Moved`."""
+    return Moved.of(plan, size_bytes).flow(lanes, messages, ordered)
 
-    The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so that
-    more are under way at once; or, if `messages` are given, over as many as take so many each, one after the other,
-    which keeps their order on the links. If `ordered`, what one channel of the plan sends to several GPUs keeps its
-    order, too. O(chunks moved). Raises InputError for what programs cannot say, VerificationError for a deadlock.
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """The nodes of a plan, with what they need, before their messages are dealt out to channels of a program.
+
+    They come in an order that the flags of the plan allow; `needs[i]` are the numbers of the earlier ones that node i
+    must wait for, and whether it reads what they write. `finish_s` is the plan's simulated time (0: not simulated).
     """
-    units = _chunk_units(plan)
-    order = interleaving(plan)
-    nodes = list(_nodes(plan, order, units, _times(plan, size_bytes)))
-    if lanes > 1 or messages is not None:
-        _deal_out(nodes, lanes, messages)
-    if ordered:
-        _keep_order(nodes)
-    _find_hazards(plan, nodes, units)
-    last: dict[tuple[bool, Line], Node] = {}
-    send: Node | None = None
-    for node in nodes:
-        before = list(node.needs)
-        if node.line is not None:
-            end = (node.op == "s", node.line)
-            if end in last:
-                before.append(last[end])
-            if node.op == "s":
-                send = node
-            elif send is not None:
-                before.append(send)
-            last[end] = node
-        node.key = (max([node.key[0], *(earlier.key[0] for earlier in before)]), node.key[1])
-    return Flow(plan, sorted(nodes, key=lambda node: node.key), units)
+
+    plan: Plan
+    chunk_units: int
+    finish_s: float
+    nodes: list[Node]
+    needs: list[dict[int, bool]]
+
+    @classmethod
+    def of(cls, plan: Plan, size_bytes: int | None = None) -> "Moved":
+        """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
+        allow if there is no size (or no topology): then every receive comes directly behind its send, so that no
+        channel ever holds more than one message. O(chunks moved).
+
+        Raises InputError for what programs cannot say, VerificationError for a deadlock.
+        """
+        units = _chunk_units(plan)
+        finish_s, times = _times(plan, size_bytes)
+        nodes = list(_nodes(plan, interleaving(plan), units, times))
+        return cls(plan, units, finish_s, nodes, _hazards(plan, nodes, units))
+
+    @cached_property
+    def messages(self) -> Counter[Line]:
+        """Messages from GPU to GPU of every channel of the plan."""
+        return Counter(node.line for node in self.nodes if node.op == "s" and node.line is not None)
+
+    def dealt(self, lanes: int, messages: int | None) -> list[tuple[int, int, int, int]]:
+        """Per channel of the plan and pair of GPUs that it joins: source, destination, the channels of a program over
+        which `flow` deals its messages out, and the messages of the longest of these."""
+        found = []
+        for (_, source, target), count in self.messages.items():
+            number = min(lanes, count) if messages is None else lanes_of(count, messages)
+            found.append((source, target, number, -(-count // number)))
+        return found
+
+    def flow(self, lanes: int = 1, messages: int | None = None, ordered: bool = False) -> Flow:
+        """All nodes with the channels of a program.
+
+        The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so
+        that more are under way at once; or, if `messages` are given, over as many as take so many each, one after the
+        other, which keeps their order on the links. If `ordered`, what one channel of the plan sends to several GPUs
+        keeps its order, too. O(nodes log nodes).
+        """
+        nodes = [
+            Node(each.op, each.rank, each.key, each.count, each.dst, each.src, each.src2, each.line)
+            for each in self.nodes
+        ]
+        for node, needs in zip(nodes, self.needs, strict=True):
+            for number, is_read in needs.items():
+                earlier = nodes[number]
+                node.needs.append(earlier)
+                earlier.users.append(node)
+                if is_read:
+                    earlier.readers.append(node)
+        if lanes > 1 or messages is not None:
+            _deal_out(nodes, self.messages, lanes, messages)
+        if ordered:
+            _keep_order(nodes)
+        last: dict[tuple[bool, Line], Node] = {}
+        send: Node | None = None
+        for node in nodes:
+            begin = max((earlier.key[0] for earlier in node.needs), default=0.0)
+            if node.line is not None:
+                end = (node.op == "s", node.line)
+                if end in last:
+                    begin = max(begin, last[end].key[0])
+                if node.op == "s":
+                    send = node
+                elif send is not None:
+                    begin = max(begin, send.key[0])
+                last[end] = node
+            if begin > node.key[0]:
+                node.key = (begin, node.key[1])
+        return Flow(self.plan, sorted(nodes, key=_by_key), self.chunk_units)
+
+
+_by_key = attrgetter("key")
 
 
 def _chunk_units(plan: Plan) -> int:
@@ -136,13 +195,13 @@ def _check_shards(collective: Collective) -> None:
         raise InputError("counts: MSCCL knows no shards of unequal length; export the collective of equal ones")
 
 
-def _times(plan: Plan, size_bytes: int | None) -> tuple[list[float], list[float]] | None:
-    """When instructions begin, and when what they bring is there."""
+def _times(plan: Plan, size_bytes: int | None) -> tuple[float, tuple[list[float], list[float]] | None]:
+    """When a plan ends, when its instructions begin, and when what they bring is there."""
     if size_bytes is None or plan.topology is None:
-        return None
+        return 0.0, None
     times = simulate_plan(plan, plan.topology, size_bytes)
     there = np.where(np.isnan(times.arrival_s), times.end_s, times.arrival_s)
-    return times.start_s.tolist(), there.tolist()
+    return times.finish_s, (times.start_s.tolist(), there.tolist())
 
 
 def _nodes(
@@ -181,11 +240,10 @@ def _nodes(
                 yield Node(kind, target, (there_s, index + 1), count, dst, src2=second, line=line)
 
 
-def _deal_out(nodes: Sequence[Node], lanes: int, messages: int | None) -> None:
+def _deal_out(nodes: Sequence[Node], total: Counter[Line], lanes: int, messages: int | None) -> None:
     """Give every message one of the lanes of its line; receives follow their sends. If not in turns, a lane begins when
     the one before it is through, so that no more is under way than on one."""
-    total = Counter(node.line for node in nodes if node.op == "s")
-    sent: Counter[Line | None] = Counter()
+    sent: Counter[Line] = Counter()
     last: dict[Line, tuple[int, Node]] = {}
     lane = 0
     for node in nodes:
@@ -194,14 +252,25 @@ def _deal_out(nodes: Sequence[Node], lanes: int, messages: int | None) -> None:
         if node.op == "s":
             number, count = sent[node.line], total[node.line]
             sent[node.line] += 1
-            lane = number % lanes if messages is None else number * -(-count // messages) // count
+            lane = number % lanes if messages is None else number * lanes_of(count, messages) // count
             before = last.get(node.line)
             if messages is not None and before is not None and before[0] != lane:
-                node.needs.append(before[1])
-                before[1].users.append(node)
+                _put_behind(before[1], node)
             last[node.line] = lane, node
         (channel, _), source, target = node.line
         node.line = ((channel, lane), source, target)
+
+
+def lanes_of(count: int, messages: int) -> int:
+    """Lanes over which so many messages are dealt out one after the other, of `messages` each at most."""
+    return -(-count // messages)
+
+
+def _put_behind(earlier: Node, node: Node) -> None:
+    """Make a node wait for an earlier one."""
+    if earlier not in node.needs:
+        node.needs.append(earlier)
+        earlier.users.append(node)
 
 
 def _keep_order(nodes: Sequence[Node]) -> None:
@@ -211,56 +280,46 @@ def _keep_order(nodes: Sequence[Node]) -> None:
         if node.op == "s" and node.line is not None:
             (channel, _), source, _ = node.line
             before = last.get((channel, source))
-            if before is not None and before.line != node.line and before not in node.needs:
-                node.needs.append(before)
-                before.users.append(node)
+            if before is not None and before.line != node.line:
+                _put_behind(before, node)
             last[channel, source] = node
 
 
-class _Memory:
-    """Last writer, and readers since, of every chunk."""
-
-    def __init__(self) -> None:
-        self.writer: dict[tuple[int, int, int], Node] = {}
-        self.readers: dict[tuple[int, int, int], list[Node]] = {}
-
-
-def _find_hazards(plan: Plan, nodes: Sequence[Node], units: int) -> None:
-    """Fill in what nodes need and who uses them, out of place and in place at once."""
+def _hazards(plan: Plan, nodes: Sequence[Node], units: int) -> list[dict[int, bool]]:
+    """Per node the numbers of the earlier ones that it needs, out of place and in place at once: those that it reads
+    from (True), and those that wrote or read what it overwrites. O(chunks moved)."""
+    found: list[dict[int, bool]] = [{} for _ in nodes]
     places = [_out_of_place]
     if plan.collective.has_in_place:
         places.append(_InPlace(plan, units).place)
     for place in places:
-        memory = _Memory()
-        for node in nodes:
-            if node.op == "cpy" and node.src and node.dst and place(node.rank, node.src) == place(node.rank, node.dst):
+        # Last writer, and readers since, of every chunk.
+        writer: dict[tuple[int, int, int], int] = {}
+        readers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for number, node in enumerate(nodes):
+            dst = None if node.dst is None else place(node.rank, node.dst)
+            if node.op == "cpy" and node.src and place(node.rank, node.src) == dst:
                 continue
-            before: dict[int, tuple[Node, bool]] = {}
+            needs, rank = found[number], node.rank
             for at in node.reads():
-                for cell in _cells(place(node.rank, at), node.count, node.rank):
-                    writer = memory.writer.get(cell)
-                    if writer is not None:
-                        before[id(writer)] = (writer, True)
-                    memory.readers.setdefault(cell, []).append(node)
-            if node.dst is not None:
-                for cell in _cells(place(node.rank, node.dst), node.count, node.rank):
-                    for reader in memory.readers.pop(cell, ()):
-                        before.setdefault(id(reader), (reader, False))
-                    writer = memory.writer.get(cell)
-                    if writer is not None:
-                        before.setdefault(id(writer), (writer, False))
-                    memory.writer[cell] = node
-            before.pop(id(node), None)
-            for earlier, is_read in before.values():
-                if earlier not in node.needs:
-                    node.needs.append(earlier)
-                    earlier.users.append(node)
-                if is_read and node not in earlier.readers:
-                    earlier.readers.append(node)
-
-
-def _cells(at: At, count: int, rank: int) -> Iterator[tuple[int, int, int]]:
-    return ((rank, at[0], at[1] + k) for k in range(count))
+                buffer, first = place(rank, at)
+                for chunk in range(first, first + node.count):
+                    cell = (rank, buffer, chunk)
+                    if cell in writer:
+                        needs[writer[cell]] = True
+                    readers[cell].append(number)
+            if dst is None:
+                continue
+            buffer, first = dst
+            for chunk in range(first, first + node.count):
+                cell = (rank, buffer, chunk)
+                for reader in readers.pop(cell, ()):
+                    if reader != number:
+                        needs.setdefault(reader, False)
+                if cell in writer:
+                    needs.setdefault(writer[cell], False)
+                writer[cell] = number
+    return found
 
 
 def _out_of_place(rank: int, at: At) -> At:

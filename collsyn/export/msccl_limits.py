@@ -1,7 +1,7 @@
 """What each reader of MSCCL XML refuses, crashes on or overlooks: limits of its tables and attributes that it wants."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from collsyn.check.report import Problem
 from collsyn.export.msccl import (
@@ -35,6 +35,36 @@ def readers(program: Program) -> dict[str, list[Problem]]:
     return {name: limit_problems(program, dialect) for name, dialect in DIALECTS.items()}
 
 
+def dealt_problem(dealt: Sequence[tuple[int, int, int, int]], num_gpus: int, dialect: Dialect) -> Problem | None:
+    """Why a reader takes no program at all whose messages are dealt out like that, as far as counting tells.
+
+    Each of `dealt` is (source, destination, channels, messages of the longest channel): every channel has a number of
+    its own between its GPUs, and a thread block at either end, with a step for each message.
+    """
+    between: Counter[tuple[int, int]] = Counter()
+    ends: list[Counter[int]] = [Counter(), Counter()]
+    messages: list[Counter[int]] = [Counter(), Counter()]
+    longest: Counter[int] = Counter()
+    for source, target, channels, most in dealt:
+        between[source, target] += channels
+        for side, gpu in enumerate((source, target)):
+            ends[side][gpu] += channels
+            messages[side][gpu] += (channels - 1) * (most - 1) + most
+            longest[gpu] = max(longest[gpu], most)
+    channels = max(between.values(), default=0)
+    if channels > dialect.max_channels:
+        return _limit("algo", "channels", dialect, dialect.max_channels, channels, "fewer channels")
+    for gpu in range(num_gpus):
+        blocks, steps = (max(side[gpu] for side in sides) for sides in (ends, messages))
+        if blocks > dialect.max_blocks:
+            return _too_many_blocks(where(gpu), dialect, blocks)
+        if 1 + num_gpus + blocks + steps > MAX_NODES:
+            return _too_many_elements(where(gpu), dialect, 1 + num_gpus + blocks + steps)
+        if longest[gpu] > dialect.max_steps:
+            return _too_many_steps(where(gpu), dialect, longest[gpu])
+    return None
+
+
 def _of_file(program: Program, dialect: Dialect) -> Iterator[Problem]:
     for line, what in program.quirks:
         yield Problem(f"line {line}", what, "plain elements", "this")
@@ -53,10 +83,10 @@ def _of_file(program: Program, dialect: Dialect) -> Iterator[Problem]:
 def _of_gpu(program: Program, g: int, gpu: Gpu, dialect: Dialect) -> Iterator[Problem]:
     here = where(g, line=gpu.line)
     if len(gpu.blocks) > dialect.max_blocks:
-        yield _limit(here, "thread blocks", dialect, dialect.max_blocks, len(gpu.blocks), "fewer channels or instances")
+        yield _too_many_blocks(here, dialect, len(gpu.blocks))
     nodes = 1 + program.num_gpus + len(gpu.blocks) + sum(len(block.steps) for block in gpu.blocks)
     if nodes > MAX_NODES:
-        yield _limit(here, "elements for a rank", dialect, MAX_NODES, nodes, "fewer chunks or instances")
+        yield _too_many_elements(here, dialect, nodes)
     if dialect.name == "msccl":
         wanted = shard_chunks(program.num_chunks, program.collective, program.num_gpus)
         for name, count, right in zip("io", (gpu.input_chunks, gpu.output_chunks), wanted, strict=True):
@@ -77,8 +107,7 @@ def _of_block(g: int, b: int, block: Block, dialect: Dialect) -> Iterator[Proble
     if block.channel >= dialect.max_channels:
         yield _limit(here, "channels", dialect, dialect.max_channels, block.channel + 1, "fewer channels")
     if len(block.steps) > dialect.max_steps:
-        way_out = "fewer chunks or pieces, or more channels"
-        yield _limit(here, "steps", dialect, dialect.max_steps, len(block.steps), way_out)
+        yield _too_many_steps(here, dialect, len(block.steps))
     beyond = [step for step in block.steps if step.dep_block > dialect.max_dep_block]
     if beyond:
         found = beyond[0].dep_block + 1
@@ -90,6 +119,18 @@ def _of_block(g: int, b: int, block: Block, dialect: Dialect) -> Iterator[Proble
         longest = max(longest, row)
     if longest > MAX_REDUCES_IN_A_ROW:
         yield _limit(here, "re in a row", dialect, MAX_REDUCES_IN_A_ROW, longest, "a nop between")
+
+
+def _too_many_blocks(here: str, dialect: Dialect, found: int) -> Problem:
+    return _limit(here, "thread blocks", dialect, dialect.max_blocks, found, "fewer channels or instances")
+
+
+def _too_many_elements(here: str, dialect: Dialect, found: int) -> Problem:
+    return _limit(here, "elements for a rank", dialect, MAX_NODES, found, "fewer chunks or instances")
+
+
+def _too_many_steps(here: str, dialect: Dialect, found: int) -> Problem:
+    return _limit(here, "steps", dialect, dialect.max_steps, found, "fewer chunks or pieces, or more channels")
 
 
 def _limit(here: str, what: str, dialect: Dialect, limit: int, found: int, way_out: str) -> Problem:

@@ -2,14 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from operator import attrgetter
 
 from collsyn.export.msccl import Block, Gpu, Step
 from collsyn.export.msccl_flow import At, Flow, Key, Line, Node
 from collsyn.model.plan import Buffer
 
-_NAMES = {Buffer.INPUT: "i", Buffer.OUTPUT: "o", Buffer.SCRATCH: "s"}
-_NOP = Step("nop", "i", -1, "o", -1, 0)
+_SCRATCH = int(Buffer.SCRATCH)
+_NAMES: dict[int, str] = {Buffer.INPUT: "i", Buffer.OUTPUT: "o", Buffer.SCRATCH: "s"}
+# Where a `nop` is said to read and write.
+_NOWHERE, _NOWHERE_ELSE = (Buffer.INPUT, -1), (Buffer.OUTPUT, -1)
 
 
 def make_gpus(flow: Flow, fused: bool = True, paired: bool = True) -> tuple[Gpu, ...]:
@@ -62,7 +65,7 @@ class _Blocks:
     """Thread blocks of all GPUs: which channels they serve, and which nodes are theirs."""
 
     def __init__(self, flow: Flow, chains: dict[Node, list[Node]]) -> None:
-        self.lines = flow.lines()
+        self.lines = flow.lines
         # Per GPU and thread block the channel that comes in and the one that goes out.
         self.ends: list[list[tuple[Line | None, Line | None]]] = [[] for _ in range(flow.plan.num_ranks)]
         partner = self._partners(chains)
@@ -147,7 +150,7 @@ class _Blocks:
 def _merge(flow: Flow, chains: dict[Node, list[Node]]) -> dict[Node, list[Node]]:
     """The chains that become one step, by their last node: all of one thread block, and receives stay in order."""
     merged: dict[Node, list[Node]] = {}
-    for _, receives in flow.lines().values():
+    for _, receives in flow.lines.values():
         behind: Key = (float("inf"), 0)
         for node in reversed(receives):
             chain = chains.get(node, [node])
@@ -168,12 +171,34 @@ def _is_step(chain: Sequence[Node]) -> bool:
     return [node.op for node in chain] in (["r", "s"], ["r", "red"], ["rrc", "s"], ["r", "red", "s"])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Draft:
-    """A step in the making, and what its thread block knows to be done when it is: per thread block the last step."""
+    """A step in the making: `knows` are the last steps of other thread blocks that are done when it is."""
 
-    step: Step
-    knows: dict[int, int] = field(default_factory=dict)
+    op: str
+    src: At
+    dst: At
+    count: int
+    knows: dict[int, int]
+    dep_block: int = -1
+    dep_step: int = -1
+    has_dep: bool = False
+
+    def step(self, number: int, scratch: dict[int, int]) -> Step:
+        """The step, with its number, and scratch packed."""
+        (src_buffer, src), (dst_buffer, dst) = self.src, self.dst
+        return Step(
+            self.op,
+            _NAMES[src_buffer],
+            scratch[src] if src_buffer == _SCRATCH else src,
+            _NAMES[dst_buffer],
+            scratch[dst] if dst_buffer == _SCRATCH else dst,
+            self.count,
+            self.dep_block,
+            self.dep_step,
+            self.has_dep,
+            number,
+        )
 
 
 class _Writer:
@@ -182,13 +207,12 @@ class _Writer:
     def __init__(self, flow: Flow, blocks: _Blocks, merged: dict[Node, list[Node]]) -> None:
         self._flow, self._blocks, self._merged = flow, blocks, merged
         self._drafts: list[list[list[_Draft]]] = [[[] for _ in ends] for ends in blocks.ends]
+        # What thread blocks know; replaced, never changed: drafts keep them.
         self._known: list[list[dict[int, int]]] = [[{} for _ in ends] for ends in blocks.ends]
-        # Position of the step that a node is part of.
-        self._at: dict[Node, int] = {}
 
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs."""
-        for last in sorted(self._merged, key=lambda node: node.key):
+        for last in sorted(self._merged, key=attrgetter("key")):
             self._emit(self._merged[last])
         collective, unit = self._flow.plan.collective, self._flow.chunk_units
         extents = self._flow.plan.buffer_units() // unit
@@ -203,9 +227,7 @@ class _Writer:
                         send=-1 if out is None else out[2],
                         recv=-1 if into is None else into[1],
                         channel=0 if line is None else self._blocks.channel[line],
-                        steps=tuple(
-                            _renumbered(draft.step, s, scratch) for s, draft in enumerate(self._drafts[rank][b])
-                        ),
+                        steps=tuple(draft.step(s, scratch) for s, draft in enumerate(self._drafts[rank][b])),
                         number=b,
                     )
                 )
@@ -217,35 +239,38 @@ class _Writer:
         """The steps of one chain: its waits, then itself."""
         rank, block = chain[0].rank, chain[0].block
         drafts = self._drafts[rank][block]
-        steps = list(_steps_of(chain))
         waits = self._waits(chain)
-        for b, s in waits[:-1]:
-            drafts.append(_Draft(replace(_NOP, dep_block=b, dep_step=s)))
-        if waits:
-            steps[0] = replace(steps[0], dep_block=waits[-1][0], dep_step=waits[-1][1])
-        for step in steps:
-            drafts.append(_Draft(step))
         known = self._known[rank][block]
-        known[block] = len(drafts) - 1
-        drafts[-1].knows = dict(known)
+        for b, s in waits[:-1]:
+            drafts.append(_Draft("nop", _NOWHERE, _NOWHERE_ELSE, 0, known, b, s))
+        begin = len(drafts)
+        drafts += [_Draft(*step, known) for step in _steps_of(chain)]
+        if waits:
+            drafts[begin].dep_block, drafts[begin].dep_step = waits[-1]
         for node in chain:
-            self._at[node] = len(drafts) - 1
+            node.step = len(drafts) - 1
 
     def _waits(self, chain: Sequence[Node]) -> list[tuple[int, int]]:
         """Steps of other thread blocks to wait for, what others imply left out; they will tell that they are done."""
         rank, block = chain[0].rank, chain[0].block
+        needs = {earlier for node in chain for earlier in node.needs if earlier.block != block}
+        if not needs:
+            return []
         known = self._known[rank][block]
-        needs = {earlier for node in chain for earlier in node.needs if earlier not in chain and earlier.block != block}
-        waits = []
-        for earlier in sorted(needs, key=lambda node: node.key, reverse=True):
-            other, at = earlier.block, self._at[earlier]
+        waits: list[tuple[int, int]] = []
+        for earlier in sorted(needs, key=attrgetter("key"), reverse=True):
+            other, at = earlier.block, earlier.step
             if known.get(other, -1) >= at:
                 continue
+            if not waits:
+                known = self._known[rank][block] = dict(known)
             waits.append((other, at))
+            known[other] = at
             draft = self._drafts[rank][other][at]
-            draft.step = replace(draft.step, has_dep=True)
+            draft.has_dep = True
             for b, s in draft.knows.items():
-                known[b] = max(known.get(b, -1), s)
+                if known.get(b, -1) < s:
+                    known[b] = s
         return waits
 
     def _pack_scratch(self, rank: int) -> dict[int, int]:
@@ -253,15 +278,14 @@ class _Writer:
         used: set[int] = set()
         for drafts in self._drafts[rank]:
             for draft in drafts:
-                step = draft.step
-                for buffer, at in ((step.src_buffer, step.src_offset), (step.dst_buffer, step.dst_offset)):
-                    if buffer == "s":
-                        used.update(range(at, at + step.count))
+                for buffer, at in (draft.src, draft.dst):
+                    if buffer == _SCRATCH:
+                        used.update(range(at, at + draft.count))
         return {chunk: number for number, chunk in enumerate(sorted(used))}
 
 
-def _steps_of(chain: Sequence[Node]) -> Iterable[Step]:
-    """One step for a fused chain; two for a reduction into a third place."""
+def _steps_of(chain: Sequence[Node]) -> Iterable[tuple[str, At, At, int]]:
+    """Operation, source, destination and chunks: one step for a fused chain, two for a reduction into a third place."""
     first, count = chain[0], chain[0].count
     joins = next((node for node in chain if node.op in ("rrc", "red")), None)
     sends = chain[-1].op == "s" and len(chain) > 1
@@ -272,25 +296,25 @@ def _steps_of(chain: Sequence[Node]) -> Iterable[Step]:
             other = joins.src
         assert other is not None
         if sends and _passes(joins, chain[-1]):
-            yield _step("rrs", other, other, count)
+            yield "rrs", other, other, count
         else:
-            yield _step("rrcs" if sends else "rrc", other, joins.dst, count)
+            yield ("rrcs" if sends else "rrc"), other, joins.dst, count
     elif first.op == "r":
         assert first.dst is not None
-        yield _step("rcs" if sends else "r", first.dst, first.dst, count)
+        yield ("rcs" if sends else "r"), first.dst, first.dst, count
     elif first.op == "s":
         assert first.src is not None
-        yield _step("s", first.src, first.src, count)
+        yield "s", first.src, first.src, count
     else:
         assert first.dst is not None and first.src is not None
         if first.op == "cpy":
-            yield _step("cpy", first.src, first.dst, count)
+            yield "cpy", first.src, first.dst, count
             return
         assert first.src2 is not None
         src, other = (first.src, first.src2) if first.dst != first.src else (first.src2, first.src)
         if first.dst != other:
-            yield _step("cpy", other, first.dst, count)
-        yield _step("re", src, first.dst, count)
+            yield "cpy", other, first.dst, count
+        yield "re", src, first.dst, count
 
 
 def _passes(joined: Node, sent: Node) -> bool:
@@ -298,14 +322,3 @@ def _passes(joined: Node, sent: Node) -> bool:
     assert joined.dst is not None
     overwritten = any(user.dst == joined.dst and user.count == joined.count for user in joined.users)
     return joined.readers == [sent] and (joined.dst[0] == Buffer.SCRATCH or overwritten)
-
-
-def _step(op: str, src: At, dst: At, count: int) -> Step:
-    return Step(op, _NAMES[Buffer(src[0])], src[1], _NAMES[Buffer(dst[0])], dst[1], count)
-
-
-def _renumbered(step: Step, number: int, scratch: dict[int, int]) -> Step:
-    """A step with its number, and scratch packed."""
-    src = scratch[step.src_offset] if step.src_buffer == "s" else step.src_offset
-    dst = scratch[step.dst_offset] if step.dst_buffer == "s" else step.dst_offset
-    return replace(step, number=number, src_offset=src, dst_offset=dst)

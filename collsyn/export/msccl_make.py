@@ -7,11 +7,11 @@ from itertools import chain
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError, VerificationError
 from collsyn.export.msccl import Dialect, Gpu, Program
-from collsyn.export.msccl_check import MscclFile, verify_program
-from collsyn.export.msccl_flow import Flow, data_flow
-from collsyn.export.msccl_limits import limit_problems
+from collsyn.export.msccl_check import sound_plan, verify_program
+from collsyn.export.msccl_flow import Flow, Moved, data_flow
+from collsyn.export.msccl_limits import dealt_problem, limit_problems
 from collsyn.export.msccl_lower import make_gpus
-from collsyn.lower.lower import lower
+from collsyn.lower.lower import lower, uncollected
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
@@ -66,37 +66,38 @@ def make_program(source: Schedule | Plan, wanted: Wanted) -> Made:
         names = ", ".join(wanted.dialect.collectives)
         raise InputError(f"collective: {wanted.dialect.name} knows no {collective.kind}; it knows {names}")
     refused = ""
-    for plan in _plans(source, wanted):
-        fitting, refused = _fitting(plan, wanted)
-        if fitting:
-            return _best_right(plan, wanted, fitting)
+    with uncollected():
+        for plan in _plans(source, wanted):
+            fitting, refused = _fitting(plan, wanted)
+            if fitting:
+                return _best_right(plan, wanted, fitting)
     raise InputError(
         f"{wanted.name}: does not fit: {refused}; try fewer instances or chunks, --max-channels, or another method"
     )
 
 
 def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
-    """Programs of a plan that fit, up to the first that is as fast as the plan; and why the last others do not."""
+    """Programs of a plan that fit, up to the first that is as fast as the plan; and why the first others do not."""
     fitting: list[_Timed] = []
     known: list[tuple[Gpu, ...]] = []
     refused, fitting_share = "", 0.0
-    goal_s = _plan_s(plan, wanted.size_bytes) * ALIKE
+    moved = Moved.of(plan, wanted.size_bytes)
     for lanes, share, ordered in _DEALS:
         if share and fitting and share != fitting_share:
             continue
         messages = int(wanted.dialect.max_steps * share) if share else None
-        flow = data_flow(plan, wanted.size_bytes, lanes, messages, ordered)
-        first = None
-        for program in _programs(flow, wanted, _COMPARED, known):
-            problems = limit_problems(program, wanted.dialect)
-            if not problems:
-                fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
-                fitting_share = share
-            first = first or next(iter(problems), None)
-        if any(each.time_s <= goal_s for each in fitting):
+        first = dealt_problem(moved.dealt(lanes, messages), plan.num_ranks, wanted.dialect)
+        if first is None:
+            for program in _programs(moved.flow(lanes, messages, ordered), wanted, _COMPARED, known):
+                problems = limit_problems(program, wanted.dialect)
+                if not problems:
+                    fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
+                    fitting_share = share
+                first = first or next(iter(problems), None)
+        if any(each.time_s <= moved.finish_s * ALIKE for each in fitting):
             break
         if first is not None:
-            refused = f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
+            refused = refused or f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
             if "steps" not in first.what:
                 break
     return fitting, refused
@@ -177,7 +178,7 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     )
     why = ""
     for program in chain((each.program for each in order), careful):
-        report = verify_program(program)
+        report = verify_program(program, plan.collective.root)
         if report.ok:
             time_s = None if plan.topology is None else _time_s(program, plan, wanted.size_bytes)
             return Made(program, time_s)
@@ -185,17 +186,12 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     raise VerificationError(f"{wanted.name}: no program of it is right: {why}")
 
 
-def _plan_s(plan: Plan, size_bytes: int) -> float:
-    """Simulated seconds of a plan, 0 without a topology."""
-    return 0.0 if plan.topology is None else float(simulate_plan(plan, plan.topology, size_bytes).finish_s)
-
-
 def _time_s(program: Program, plan: Plan, size_bytes: int) -> float:
     """Simulated seconds; infinite for a program that gets stuck, 0 without a topology."""
     if plan.topology is None:
         return 0.0
     try:
-        made = MscclFile(program).plan(size_bytes)
+        made = sound_plan(program, size_bytes, plan.collective.root)
         return float(simulate_plan(made, plan.topology, size_bytes).finish_s)
     except VerificationError:
         return float("inf")

@@ -220,9 +220,10 @@ def test_what_no_program_can_say_is_one_line():
         exported(synthesize("allgather", "full:4", "64K", method="direct", groups=groups))
     with pytest.raises(InputError, match="counts: MSCCL knows no shards of unequal length"):
         exported(synthesize("allgather", "full:4", "64K", method="direct", counts=[1, 2, 3, 4]))
-    plan = lower(synthesize("allgather", "ring:4", "1M", method="ring"), piece_bytes=256)
-    with pytest.raises(InputError, match=r"does not fit: gpu 0: too many elements for a rank for azure; expected at"):
-        exported(plan, size_bytes=1 << 20)
+    for piece_bytes, what in ((128, "elements for a rank"), (256, "steps")):
+        plan = lower(synthesize("allgather", "ring:4", "1M", method="ring"), piece_bytes=piece_bytes)
+        with pytest.raises(InputError, match=f"does not fit: gpu 0: too many {what} for azure; expected at most"):
+            exported(plan, size_bytes=1 << 20)
 
 
 def test_steps_beyond_the_table_are_dealt_out_over_channels():
@@ -329,11 +330,11 @@ def test_thread_blocks_that_hand_on_share_no_channel_with_others(kind, place, na
 
 def test_messages_are_dealt_out_in_turns_or_one_lane_after_the_other():
     plan = lower(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=1024)
-    whole = {line: len(sends) for line, (sends, _) in data_flow(plan).lines().items()}
-    turns = {line: len(sends) for line, (sends, _) in data_flow(plan, lanes=3).lines().items()}
+    whole = {line: len(sends) for line, (sends, _) in data_flow(plan).lines.items()}
+    turns = {line: len(sends) for line, (sends, _) in data_flow(plan, lanes=3).lines.items()}
     assert len(turns) == 3 * len(whole)
     assert max(turns.values()) - min(turns.values()) <= 1
-    lines = data_flow(plan, messages=10).lines()
+    lines = data_flow(plan, messages=10).lines
     assert max(len(sends) for sends, _ in lines.values()) <= 10
     assert sum(len(sends) for sends, _ in lines.values()) == sum(whole.values())
     for (channel, lane), source, target in lines:
