@@ -1,5 +1,6 @@
 """Pieces that each go to one receiver (alltoall, scatter, sendrecv): balanced paths, and list scheduling along them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -10,6 +11,7 @@ from collsyn.model.arrays import F64, I32, I64
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import Schedule
 from collsyn.synth import alltoall_kernels as kernels
+from collsyn.synth.alltoall_wide import balanced
 from collsyn.synth.event_kernels import Machine
 from collsyn.synth.greedy_effort import Effort
 from collsyn.synth.greedy_machine import MachineModel
@@ -26,6 +28,9 @@ SHARING_HOPS, SEARCHED_HOPS, MOST_TURNS = 15, 150, 200
 # Powers of the load that a link's price rises with: from the first to the last over as many passes as pieces allow, at
 # most MOST_PASSES; a middle one where there is but one pass.
 POWERS, MOST_PASSES, PIECES_OF_ALL_PASSES = (4.0, 16.0, 64.0), 24, 100_000
+
+# From so many pieces on those of one source are routed together.
+MANY_PIECES = 20_000
 
 # How often the pieces are sent forwards and backwards along one choice of paths, while counts are compared and later.
 ROUNDS = (1, 4)
@@ -67,22 +72,41 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
-    """A complete schedule: its finish, what it was made by, and start and message of every leg."""
+class Times:
+    """Start and message of every leg, and when all is done.
+
+    `exact`: the starts are those of the time model; else (they were found backwards) only their order is.
+    """
 
     finish_s: float
-    setting: Setting
-    paths: Paths
     start_s: F64
     message: I32
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A complete schedule, and what it was made by."""
+
+    setting: Setting
+    paths: Paths
+    times: Times
 
 
 def goes_to_one(problem: Problem) -> bool:
     """Whether every chunk has at most one receiver that does not hold it."""
-    collective = problem.collective(1)
-    sets = collective.sets.tuples()
-    pairs = {*zip(collective.pre.tolist(), collective.post.tolist(), strict=True)}
-    return all(len({*sets[post]} - {*sets[pre]}) <= 1 for pre, post in pairs)
+    _, pre, post = _ends(problem.collective(1))
+    return all(len(after - before) <= 1 for before, after in zip(pre, post, strict=True))
+
+
+def _ends(collective: Collective) -> tuple[I64, list[frozenset[int]], list[frozenset[int]]]:
+    """For every chunk the number of its pair of rank sets, and for every such pair its holders and receivers."""
+    number, pair = np.unique(
+        collective.pre.astype(np.int64) * len(collective.sets) + collective.post, return_inverse=True
+    )
+    sets = [frozenset(members) for members in collective.sets.tuples()]
+    pre, post = ([sets[i] for i in ids.tolist()] for ids in np.divmod(number, len(sets)))
+    return pair.reshape(-1), pre, post
 
 
 def along_paths(problem: Problem, options: Options, model: MachineModel) -> Schedule:
@@ -138,78 +162,57 @@ class _Search:
 
     def _pieces(self, collective: Collective) -> tuple[I64, I64, I64, F64]:
         """Chunk, source, target and bytes of every piece that has to move."""
-        sets = collective.sets.tuples()
-        ends: dict[tuple[int, int], tuple[int, int] | None] = {}
-        for pair in {*zip(collective.pre.tolist(), collective.post.tolist(), strict=True)}:
-            pre, post = ({*sets[i]} for i in pair)
-            ends[pair] = (min(pre), min(post - pre)) if post - pre else None
-        rows = [
-            (chunk, *ends[pair])  # type: ignore[misc]
-            for chunk, pair in enumerate(zip(collective.pre.tolist(), collective.post.tolist(), strict=True))
-            if ends[pair] is not None
-        ]
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        num_bytes = collective.chunk_bytes(self.problem.size_bytes)[table[:, 0]]
-        return table[:, 0], table[:, 1], table[:, 2], num_bytes
+        pair, pre, post = _ends(collective)
+        source = np.array([min(before) for before in pre])
+        target = np.array([min(after - before, default=-1) for before, after in zip(pre, post, strict=True)])
+        chunk = np.flatnonzero(target[pair] >= 0)
+        num_bytes = collective.chunk_bytes(self.problem.size_bytes)[chunk]
+        return chunk, source[pair[chunk]], target[pair[chunk]], num_bytes
 
     def _paths(self, chunks: int) -> Paths:
         collective = self.problem.collective(chunks)
-        chunk, source, target, num_bytes = self._pieces(collective)
-        passes = max(1, min(MOST_PASSES, PIECES_OF_ALL_PASSES // max(len(chunk), 1)))
+        pieces = self._pieces(collective)
+        hops, lengths = self._by_source(*pieces[1:]) if len(pieces[0]) > MANY_PIECES else self._one_by_one(*pieces[1:])
+        legs = hops[np.arange(hops.shape[1]) < lengths[:, None]].astype(np.int64)
+        return Paths(collective, pieces[0], pieces[3], np.concatenate([[0], np.cumsum(lengths)]), legs)
+
+    def _one_by_one(self, source: I64, target: I64, num_bytes: F64) -> tuple[I32, I64]:
+        """Hops (rows) and their number for every piece, each by a search of its own."""
+        passes = max(1, min(MOST_PASSES, PIECES_OF_ALL_PASSES // max(len(source), 1)))
         powers = np.geomspace(POWERS[0], POWERS[2], passes) if passes > 1 else np.array([POWERS[1]])
-        longest = self._longest
-        hops, lengths = np.zeros((len(chunk), longest), np.int32), np.zeros(len(chunk), np.int64)
+        hops, lengths = np.zeros((len(source), self._longest), np.int32), np.zeros(len(source), np.int64)
+        machine, seed = self.model.machine(False, 0.0, 1.0), self._effort.seed()
+        kernels.route(machine, source, target, num_bytes, powers, seed, hops, lengths)
+        self._effort.spend(passes * len(source) * self._work_per_search)
+        return hops, lengths
+
+    def _by_source(self, source: I64, target: I64, num_bytes: F64) -> tuple[I32, I64]:
+        """The same with a search for all pieces of a source."""
         machine = self.model.machine(False, 0.0, 1.0)
-        kernels.route(
-            machine,
-            source,
-            target,
-            num_bytes,
-            powers,
-            self._effort.seed(),
-            hops,
-            lengths,
-        )
-        legs = hops[np.arange(longest) < lengths[:, None]].astype(np.int64)
-        self._effort.spend(passes * len(chunk) * self._work_per_search)
-        return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
+        found = balanced(machine, self.model.distance, source, target, num_bytes, self._effort.seed())
+        self._effort.spend(found.searches * self._work_per_search)
+        return found.hops, found.lengths
 
     def _send(self, paths: Paths, setting: Setting, rounds: int) -> None:
-        """Send along paths, then backwards from the ends, then forwards again, each time in the order of the last ends.
-
-        What arrives last goes first when time is turned round, and so on (forward-backward improvement of schedules).
-        Backwards schedules are as good as forwards ones.
-        """
+        """Send along paths forwards and backwards, and keep the best."""
         mean_bytes = float(paths.num_bytes.mean()) if len(paths.num_bytes) else 1.0
         machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
-        shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
-        backwards, mirrored, mirror = self.model.turned_round(machine), *paths.mirrored()
         # Ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
-        priority = _to_go(machine, paths) - turn * (1e-3 * shortest_s)
-        for _ in range(rounds):
-            start_s, message, _ = kernels.send(machine, *paths.columns(), priority, 1e-7 * shortest_s)
-            end_s = _ends(machine, paths, start_s, message)
-            self._keep(setting, paths, start_s, message, float(end_s.max(initial=0.0)))
+        for times in sendings(machine, self.model.turned_round(machine), paths, turn, rounds):
+            self._keep(Sent(setting, paths, times))
             if self._effort.over():
                 return
-            start_s, message, _ = kernels.send(backwards, *mirrored.columns(), end_s[mirror], 1e-7 * shortest_s)
-            end_s = _ends(machine, mirrored, start_s, message)
-            finish_s = float(end_s.max(initial=0.0))
-            self._keep(setting, paths, finish_s - end_s[mirror], message[mirror], finish_s)
-            if self._effort.over():
-                return
-            priority = end_s[mirror]
 
-    def _keep(self, setting: Setting, paths: Paths, start_s: F64, message: I32, finish_s: float) -> None:
+    def _keep(self, sent: Sent) -> None:
         """Count the work of a schedule, and keep it if it is the best."""
-        self._effort.spend(len(paths.hops) * self._work_per_leg)
-        if self.best is None or finish_s < self.best.finish_s * (1 - 1e-9):
-            self.best = Sent(finish_s, setting, paths, start_s, message)
-            self._effort.improved(finish_s)
+        self._effort.spend(len(sent.paths.hops) * self._work_per_leg)
+        if self.best is None or sent.times.finish_s < self.best.times.finish_s * (1 - 1e-9):
+            self.best = sent
+            self._effort.improved(sent.times.finish_s)
 
     def _schedule(self, sent: Sent) -> Schedule:
-        order = np.lexsort((sent.message, sent.start_s))
+        order = np.lexsort((sent.times.message, sent.times.start_s))
         hop = sent.paths.hops[order]
         columns: dict[str, npt.ArrayLike] = {
             "chunk": np.repeat(sent.paths.chunk, sent.paths.lengths)[order],
@@ -217,13 +220,35 @@ class _Search:
             "dst": self.model.table.dst[hop],
             "route": hop,
             "rate": self.model.asked_rates(sent.setting.fitted)[hop],
-            "batch": sent.message[order],
+            "batch": sent.times.message[order],
         }
         notes = {"options": {"chunks_per_rank": sent.setting.chunks}}
-        problem = self.problem
-        return in_order(
-            sent.paths.collective, problem.topology, problem.size_bytes, self.model.table.routes, columns, notes
-        )
+        collective, problem, routes = sent.paths.collective, self.problem, self.model.table.routes
+        if sent.times.exact and len(hop) > MOST_LEGS:
+            columns["start_s"] = sent.times.start_s[order]
+            return Schedule.build(collective, problem.topology, problem.size_bytes, routes, notes, **columns)
+        return in_order(collective, problem.topology, problem.size_bytes, routes, columns, notes)
+
+
+def sendings(machine: Machine, backwards: Machine, paths: Paths, turn: I64, rounds: int) -> Iterator[Times]:
+    """Times along paths: forwards, then from the ends backwards, then forwards again, each in the order of the last.
+
+    `backwards` is the machine with every hop turned round; of legs with equally much to go those of large `turn` wait.
+    What arrives last goes first when time is turned round, and so on (forward-backward improvement of schedules).
+    Backwards schedules are as good as forwards ones.
+    """
+    shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
+    mirrored, mirror = paths.mirrored()
+    priority = _to_go(machine, paths) - turn * (1e-3 * shortest_s)
+    for _ in range(rounds):
+        start_s, message, _ = kernels.send(machine, *paths.columns(), priority, 1e-7 * shortest_s)
+        end_s = _end_times(machine, paths, start_s, message)
+        yield Times(float(end_s.max(initial=0.0)), start_s, message, exact=True)
+        start_s, message, _ = kernels.send(backwards, *mirrored.columns(), end_s[mirror], 1e-7 * shortest_s)
+        end_s = _end_times(machine, mirrored, start_s, message)
+        finish_s = float(end_s.max(initial=0.0))
+        priority = end_s[mirror]
+        yield Times(finish_s, finish_s - priority, message[mirror], exact=False)
 
 
 def _to_go(machine: Machine, paths: Paths) -> F64:
@@ -234,7 +259,7 @@ def _to_go(machine: Machine, paths: Paths) -> F64:
     return to_go_s
 
 
-def _ends(machine: Machine, paths: Paths, start_s: F64, message: I32) -> F64:
+def _end_times(machine: Machine, paths: Paths, start_s: F64, message: I32) -> F64:
     """When the message of every leg arrives."""
     total = np.bincount(message, weights=np.repeat(paths.num_bytes, paths.lengths), minlength=1)
     end_s: F64 = start_s + machine.alpha_s[paths.hops] + total[message] / machine.rate[paths.hops]
