@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Files or folders to test, such as TESTS=tests/cli; all of them unless given.
 TESTS ?=
+# Processes that share the tests.
+JOBS ?= 2
 
 # Exits with one line where python3 is missing or too old.
 define CHECK_PYTHON
@@ -42,7 +44,7 @@ demo: $(DEMO_VENV)/.stamp ## measure this machine, synthesize for it, run agains
 
 .PHONY: test
 test: setup ## run the tests (all but the slow ones)
-	$(BIN)/python -m pytest -q $(TESTS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
 .PHONY: test-slow
 test-slow: setup ## run the tests marked slow

@@ -80,5 +80,6 @@ class Calls:
                 stuck_since = time.monotonic() - slice_s
 
     def _stuck_record(self) -> int:
-        waiting = np.flatnonzero(self.executor.next < self._program.end)
-        return int(self.executor.next[waiting[0]])
+        """A record that waits for another rank, where one does: channels that wait for each other only follow it."""
+        at = self.executor.next[self.executor.next < self._program.end]
+        return int(at[np.argmin(self._program.inward[at])])

@@ -44,13 +44,15 @@ class Program:
     """Records of all channels of a rank, one channel behind the other.
 
     Channel k of the rank holds records `end[k - 1] : end[k]` (from 0 for the first one); `rows[i]` is the plan's
-    instruction that record i stands for. Flags rise by at most `highest_value` in a call.
+    instruction that record i stands for, and `inward[i]` says that it waits for another channel of the same rank.
+    Flags rise by at most `highest_value` in a call.
     """
 
     records: npt.NDArray[np.void]
     end: I64
     rows: I64
     highest_value: int
+    inward: npt.NDArray[np.bool_]
 
     def place_of(self, record: int) -> tuple[int, int]:
         """Channel within the rank, and instruction within the channel."""
@@ -115,7 +117,8 @@ def make_program(bound: BoundPlan, rank: int, segments: Sequence[Segment], bells
     records["src"][signals] = np.asarray(bells, dtype=np.uint64)[c["peer"][signals]]
     records["value"] = np.where(signals | waits, c["value"], 0)
     valued = np.isin(bound.columns["op"], [Op.SIGNAL, Op.WAIT])
-    return Program(records, end, rows, int(bound.columns["value"][valued].max(initial=0)))
+    highest = int(bound.columns["value"][valued].max(initial=0))
+    return Program(records, end, rows, highest, waits & (c["peer"] == rank))
 
 
 def barrier_program(rank: int, controls: Sequence[int]) -> Program:
@@ -126,7 +129,8 @@ def barrier_program(rank: int, controls: Sequence[int]) -> Program:
         at = BARRIER_FLAGS + turn * LINE
         records += [(SIGNAL, peer + at, peer, 0, 0, 1), (WAIT, controls[rank] + at, 0, 0, 0, 1)]
     table = np.array(records, dtype=RECORD)
-    return Program(table, np.array([len(table)], dtype=np.int64), np.arange(len(table)), 1)
+    end = np.array([len(table)], dtype=np.int64)
+    return Program(table, end, np.arange(len(table)), 1, np.zeros(len(table), dtype=np.bool_))
 
 
 def _rows_of(bound: BoundPlan, rank: int) -> tuple[I64, I64]:
