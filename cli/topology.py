@@ -42,14 +42,14 @@ command.add_command(import_command)
 @command.command("list", epilog=examples("collsyn topology list"))
 @json_option()
 def list_presets(as_json: bool) -> None:
-    """List the presets: formulas and machines."""
+    """List the presets: formulas, graphs made from graphs, and machines."""
     from collsyn.topology.presets import catalogue
 
     entries = catalogue()
     if as_json:
         emit_json({"presets": [vars(entry) for entry in entries]})
         return
-    for kind, title in (("formula", "Formulas"), ("machine", "Machines")):
+    for kind, title in _KINDS:
         rows = [(entry.form, ", ".join(entry.options), entry.summary) for entry in entries if entry.kind == kind]
         table(title, ("preset", "options", "what it is"), rows)
     text("All take @bandwidth_gb_s=...,alpha_us=...,overhead=none|alpha|MICROSECONDS.")
@@ -159,6 +159,7 @@ def _show_changes(left: str, right: str, before: "Profile", after: "Profile", as
         text(f"{left} and {right} have the same {len(found)} costs, as far as their intervals tell")
 
 
+_KINDS = (("formula", "Formulas"), ("construction", "Graphs from graphs"), ("machine", "Machines"))
 _LINK_COLUMNS = ("from", "to", "way", "lanes", "GB/s", "alpha us", "overhead us")
 
 

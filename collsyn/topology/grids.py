@@ -1,4 +1,4 @@
-"""Presets that are products of lines, rings and full meshes: ring, full, mesh, torus, hypercube, hetero3d.
+"""Presets that are products of lines, rings and full meshes: ring, mesh, torus, hypercube, hamming, ...
 
 The first dimension counts fastest: in `mesh:4x3` rank r stands at (r mod 4, r div 4).
 
@@ -61,6 +61,14 @@ def hypercube(sizes: Sequence[int]) -> Wiring:
     if sizes[0] > MAX_HYPERCUBE:
         raise InputError(f"has {sizes[0]} dimensions; expected at most {MAX_HYPERCUBE}")
     return _grid([2] * sizes[0], [LINE] * sizes[0])
+
+
+def hamming(sizes: Sequence[int]) -> Wiring:
+    """H(D, Q): a rank for every word of D letters out of Q, linked where two words differ in one letter."""
+    dimensions, letters = sizes
+    if dimensions > MAX_HYPERCUBE:
+        raise InputError(f"has {dimensions} dimensions; expected at most {MAX_HYPERCUBE}")
+    return _grid([letters] * dimensions, [FULL] * dimensions)
 
 
 def hetero3d(sizes: Sequence[int]) -> Wiring:

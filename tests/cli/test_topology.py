@@ -40,7 +40,7 @@ def test_list_has_every_preset(lines, as_json):
     assert [entry["name"] for entry in entries] == preset_names()
     for entry in entries:
         assert entry["form"] in text
-        assert entry["kind"] in ("formula", "machine")
+        assert entry["kind"] in ("formula", "construction", "machine")
     assert "costs=taccl,sketch=2" in text
 
 
