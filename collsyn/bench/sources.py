@@ -16,6 +16,7 @@ from collsyn.model.plan import Plan
 from collsyn.model.plan_file import plan_text
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
+from collsyn.model.working_set import at_size
 from collsyn.portfolio.auto import best_schedule
 from collsyn.synth.problem import Options, Problem
 
@@ -109,6 +110,7 @@ class Preparation:
         topology = self._topology
         if topology is None:
             return Prepared(plan, text, method, None, None)
+        topology = at_size(topology, plan.collective, size_bytes)
         simulated_s = simulate_plan(plan, topology, size_bytes).finish_s
         return Prepared(plan, text, method, simulated_s, fluid_bound(plan.collective, topology, size_bytes).time_s)
 

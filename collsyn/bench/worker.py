@@ -44,7 +44,7 @@ def run_cases(
     known: dict[int, Plan] = {}
     results = []
     emulated = None if topology is None else topology_from_fields(Fields(topology, "emulate"))
-    with HostContext(bootstrap) as context:
+    with HostContext(bootstrap, own_cores=emulated is None) as context:
         for index, case in enumerate(cases):
             number = case["plan"]
             if number not in known:

@@ -13,6 +13,7 @@ from collsyn.errors import Infeasible, InputError
 from collsyn.model.arrays import F64
 from collsyn.model.schedule import RouteCosts, Schedule
 from collsyn.model.topology import Topology
+from collsyn.model.working_set import at_size
 
 __all__ = ["retime", "timeline", "utilisation"]
 
@@ -29,7 +30,7 @@ def retime(schedule: Schedule, size_bytes: int, topology: Topology | None = None
     longer do), links are taken in the order of starts. Raises InputError if the wiring differs, Infeasible if data that
     crossed in flight would meet. Complexity: O(n log n) for n messages on links and waits for data.
     """
-    new = schedule.topology if topology is None else topology
+    new = at_size(schedule.topology if topology is None else topology, schedule.collective, size_bytes)
     if new.wiring != schedule.topology.wiring:
         raise InputError(
             f"topology {new.name}: is wired differently from {schedule.topology.name}, which the schedule is for; "

@@ -13,6 +13,7 @@ from collsyn.model.plan import READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
 from collsyn.model.size_rates import rate_limits
 from collsyn.model.topology import Topology
+from collsyn.model.working_set import at_size
 from collsyn.topology.hops import Hops, chains, hops
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
         raise InputError(f"size: is {size_bytes} bytes; expected at least 1")
     if plan.num_ranks != topology.num_ranks:
         raise InputError(f"topology {topology.name} has {topology.num_ranks} ranks; the plan needs {plan.num_ranks}")
+    topology = at_size(topology, plan.collective, size_bytes)
     _check_ranks(plan)
     num_bytes = plan.columns["length"] * (size_bytes / plan.total_units)
     transfers = Transfers.of(plan, topology, num_bytes)
@@ -83,7 +85,7 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
 class Transfers:
     """Instructions that load links (`rows`), and per instruction the number of its route in `routes`.
 
-    They move bytes between ranks, or copy them within one where that takes the rank's port.
+    They move bytes between ranks, or copy or reduce them within one where that takes the rank's port.
     """
 
     rows: I64
@@ -96,7 +98,8 @@ class Transfers:
         c, owner = plan.columns, owners(plan)
         reads = np.isin(c["op"], list(READS_PEER))
         rows = np.flatnonzero((reads | (c["op"] == Op.PUT)) & (c["peer"] != owner) & (c["length"] > 0))
-        copies = np.flatnonzero((c["op"] == Op.COPY) & (c["length"] > 0)) if topology.copies_take_port else rows[:0]
+        within = np.isin(c["op"], [Op.COPY, Op.REDUCE]) & (c["length"] > 0)
+        copies = np.flatnonzero(within) if topology.copies_take_port else rows[:0]
         src = np.where(reads, c["peer"], owner)[rows].tolist()
         dst = np.where(reads, owner, c["peer"])[rows].tolist()
         named, length = c["route"][rows].tolist(), num_bytes[rows].tolist()
@@ -115,6 +118,14 @@ class Transfers:
             if len(ports) == 1:
                 route[row] = number.setdefault((int(ports[0]),), len(number))
         return cls(np.flatnonzero(route >= 0), route, Rows.of(number))
+
+    def work_bytes(self, plan: Plan, topology: Topology, num_bytes: F64) -> F64:
+        """Bytes that count for time: where copies take the port of a rank, so does what reductions take besides."""
+        if not topology.copies_take_port:
+            return num_bytes
+        rate = np.append(RouteCosts.of(topology, self.routes).rate, 0.0)[self.route]
+        reduces = np.isin(plan.columns["op"], [Op.REDUCE, Op.GET_REDUCE])
+        return num_bytes * np.where(reduces, 1.0 + topology.reduce_s_per_byte[owners(plan)] * rate, 1.0)
 
 
 def _check_ranks(plan: Plan) -> None:
@@ -208,8 +219,8 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
     program = kernels.Program(
         channel_ptr=plan.channel_ptr,
         kind=_kinds(plan, transfers),
-        num_bytes=num_bytes,
-        local_s=local_s(plan, topology, num_bytes),
+        num_bytes=transfers.work_bytes(plan, topology, num_bytes),
+        local_s=local_s(plan, topology, num_bytes, transfers),
         route=route,
         signal_s=signal_s(plan, topology),
         flag=np.array(flag_ids(plan), dtype=np.int64),
@@ -307,9 +318,11 @@ def _kinds(plan: Plan, transfers: Transfers) -> I64:
     return kind
 
 
-def local_s(plan: Plan, topology: Topology, num_bytes: F64) -> F64:
-    """Seconds of work within a rank of every instruction, 0 where there is none."""
+def local_s(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -> F64:
+    """Seconds of work within a rank of every instruction, 0 where there is none or it takes the rank's port."""
     reduces = np.isin(plan.columns["op"], [Op.REDUCE, Op.GET_REDUCE])
+    if topology.copies_take_port:
+        reduces &= transfers.route < 0
     return np.where(reduces, topology.reduce_s_per_byte[owners(plan)] * num_bytes, 0.0)
 
 

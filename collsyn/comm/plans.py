@@ -155,7 +155,7 @@ class Plans:
         raise reason
 
     def _ask(self, name: str, call: Call, topology: Topology, size_bytes: int) -> Schedule:
-        problem = Problem(call.kind, topology, size_bytes, root=call.root, counts=call.counts)
+        problem = Problem(call.kind, topology, size_bytes, root=call.root, counts=call.counts).at_size()
         if name == "auto":
             return best_schedule(problem, Options(time_limit_s=self._context.bootstrap.limit_s * _AUTO_SHARE))
         synthesizer = method(name)

@@ -10,6 +10,7 @@ import numpy as np
 from collsyn.files import write_atomic
 from collsyn.model.arrays import F64
 from collsyn.model.fields import Fields, load_document
+from collsyn.model.profile_ports import by_working_set
 from collsyn.model.profile_tree import tree_edges, way_latencies
 from collsyn.model.size_rates import SizeRates, from_times
 from collsyn.model.topology import Topology
@@ -63,12 +64,15 @@ class PortFit:
     """What a rank's messages cost in addition while all ranks send to all others at once.
 
     `beta_s_per_byte` is how slowly the rank sends, and receives, then; `alpha_s` what every message takes longer than
-    on an idle machine. Cores, memory or network cards that links share show here. `residual` is as in LinkFit.
+    on an idle machine. Cores, memory or network cards that links share show here. `residual` and `linear` are as in
+    LinkFit; `points` are (bytes through the port, median seconds) of an exchange of all with all, own parts included.
     """
 
     alpha_s: Estimate
     beta_s_per_byte: Estimate
     residual: float = 0.0
+    linear: bool = True
+    points: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ class SharedFit:
 class Profile:
     """Measured costs of all ordered pairs of ranks of one machine, each pair measured alone.
 
-    `ports` has an entry a rank, or none where that was not measured. `method` holds how it was measured (sizes,
+    `ports` has an entry a rank, or none where that was not measured; `reduce_points` are (bytes that all ranks reduce
+    at once in an exchange, seconds that these take beyond what moving as many does), for `reduce_s_per_byte` where one
+    rate does not do. `method` holds how it was measured (sizes,
     repeats, seed, backend's transport), `facts` what is known of the machine (counts and kinds only; never a name of a
     host or user).
     """
@@ -102,6 +108,7 @@ class Profile:
     method: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     shared: tuple[SharedFit, ...] = ()
+    reduce_points: tuple[tuple[int, float], ...] = ()
 
     def topology(self) -> Topology:
         """The measured machine as a topology: one link an ordered pair, or the tree of links that pairs share.
@@ -125,8 +132,11 @@ def _with_ports(profile: Profile) -> Topology:
     rows.add(ranks, [rank + send for rank in ranks], port_alpha_s[: len(ranks)], port_beta)
     rows.add([rank + receive for rank in ranks], ranks, np.zeros(len(ranks)), port_beta)
     names = tuple(f"{way} {rank}" for way in ("send", "receive") for rank in ranks)
+    machine = rows.topology(profile, names)
+    if not ranks:
+        return machine
     # What measured a port was a core that copies for its rank; it also makes the copies within the rank.
-    return replace(rows.topology(profile, names), copies_take_port=bool(ranks))
+    return replace(machine, copies_take_port=True, **by_working_set(profile, machine))
 
 
 def _with_tree(profile: Profile) -> Topology:
@@ -287,6 +297,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "backend": profile.backend,
         "ranks": profile.num_ranks,
         "reduce_gb_s": rounded(beta_to_gb_s(profile.reduce_s_per_byte)) if profile.reduce_s_per_byte else 0,
+        **({"reduce_points": _points_document(profile.reduce_points)} if profile.reduce_points else {}),
         "method": dict(profile.method),
         "facts": dict(profile.facts),
         **({"ports": ports} if ports else {}),
@@ -311,6 +322,7 @@ def profile_from_fields(fields: Fields) -> Profile:
         ports=ports,
         shared=_read_all_shared(fields, num_ranks),
         reduce_s_per_byte=gb_s_to_beta(reduce_gb_s) if reduce_gb_s else 0.0,
+        reduce_points=_read_points(fields, "reduce_points") if num_ranks > 1 else (),
         method=fields.mapping("method", default={}),
         facts=fields.mapping("facts", default={}),
     )
@@ -327,7 +339,7 @@ def _link_document(link: LinkFit) -> dict[str, Any]:
         **_us_document("overhead", link.overhead_s),
         "residual": rounded(link.residual),
         "linear": link.linear,
-        "points": [[size, rounded(s_to_us(seconds))] for size, seconds in link.points],
+        "points": _points_document(link.points),
         **({"repeats": link.repeats, "outliers": link.outliers} if link.repeats else {}),
         **({"warm_up": rounded(link.warm_up)} if link.warm_up else {}),
         **({"shares": True} if link.shares else {}),
@@ -349,7 +361,13 @@ def _port_document(port: PortFit) -> dict[str, Any]:
         **_us_document("alpha", port.alpha_s),
         **_bandwidth_document(port.beta_s_per_byte),
         "residual": rounded(port.residual),
+        **({} if port.linear else {"linear": False}),
+        **({"points": _points_document(port.points)} if port.points else {}),
     }
+
+
+def _points_document(points: Sequence[tuple[int, float]]) -> list[list[Any]]:
+    return [[size, rounded(s_to_us(seconds))] for size, seconds in points]
 
 
 def _us_document(name: str, value: Estimate) -> dict[str, Any]:
@@ -391,7 +409,10 @@ def _read_shared(entry: Fields, num_ranks: int) -> SharedFit:
 
 def _read_port(entry: Fields) -> PortFit:
     residual = entry.number("residual", default=0, minimum=0)
-    port = PortFit(_estimate_us(entry, "alpha"), _bandwidth(entry), residual)
+    linear, points = entry.flag("linear", default=True), _read_points(entry, "points")
+    if not linear and len(points) < 2:
+        entry.fail("points", "has fewer than two; a port that is no straight line needs them")
+    port = PortFit(_estimate_us(entry, "alpha"), _bandwidth(entry), residual, linear, points)
     entry.done()
     return port
 
@@ -409,9 +430,6 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
     if src == dst:
         entry.fail("to", "is the rank that the link comes from; expected another one")
     beta = _bandwidth(entry)
-    points = entry.items("points", default=[])
-    if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], int) and p[0] > 0 for p in points):
-        entry.fail("points", "expected pairs [bytes, microseconds]")
     fit = LinkFit(
         src=src,
         dst=dst,
@@ -420,7 +438,7 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
         overhead_s=_estimate_us(entry, "overhead"),
         residual=entry.number("residual", default=0, minimum=0),
         linear=entry.flag("linear", default=True),
-        points=tuple((size, us_to_s(us)) for size, us in points),
+        points=_read_points(entry, "points"),
         repeats=entry.integer("repeats", default=0, minimum=0),
         outliers=entry.integer("outliers", default=0, minimum=0),
         warm_up=entry.number("warm_up", default=0),
@@ -429,6 +447,13 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
     )
     entry.done()
     return fit
+
+
+def _read_points(entry: Fields, key: str) -> tuple[tuple[int, float], ...]:
+    points = entry.items(key, default=[])
+    if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], int) and p[0] > 0 for p in points):
+        entry.fail(key, "expected pairs [bytes, microseconds]")
+    return tuple((size, us_to_s(us)) for size, us in points)
 
 
 def _estimate_us(entry: Fields, name: str) -> Estimate:

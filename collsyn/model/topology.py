@@ -42,7 +42,9 @@ class Topology:
     permutations of the vertices that map links to equal links (generators of a group); `boxes` are disjoint vertex sets
     of one enclosure each. Copies within a rank are free, or (`copies_take_port`) load the only link by which the rank
     sends, as where a processor makes all its copies. `size_rates` has an entry a link, or none at all: the rate that a
-    message has there at most by its length (`size_rates.py`), where that is below the bandwidth.
+    message has there at most by its length (`size_rates.py`), where that is below the bandwidth. `working_set_rates`
+    has an entry a link, or none: the bandwidth by the bytes that a rank works on in a call, and
+    `reduce_working_set_rates` the bytes per second of reductions, which `working_set.at_size` puts in their place.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Topology:
     min_piece_bytes: int = 1
     copies_take_port: bool = False
     size_rates: tuple[SizeRates, ...] = ()
+    working_set_rates: tuple[SizeRates, ...] = ()
+    reduce_working_set_rates: SizeRates = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,7 +91,8 @@ class Topology:
             len(getattr(self, name)) for name in ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
         }
         assert len(lengths) == 1, "link columns differ in length"
-        assert len(self.size_rates) in (0, self.num_links), "link columns differ in length"
+        for rates in (self.size_rates, self.working_set_rates):
+            assert len(rates) in (0, self.num_links), "link columns differ in length"
         if self.num_links == 0:
             return
         ends = np.concatenate([self.src, self.dst])
@@ -221,9 +226,12 @@ class Topology:
 
     def link_columns(self, links: npt.NDArray[np.integer], new_id: npt.NDArray[np.integer]) -> dict[str, Any]:
         """The columns of some links with their ends renumbered, as keyword arguments."""
-        columns = {name: getattr(self, name)[links] for name in ("alpha_s", "beta_s_per_byte", "overhead_s", "count")}
-        size_rates = tuple(self.size_rates[link] for link in links) if self.size_rates else ()
-        return {"src": new_id[self.src[links]], "dst": new_id[self.dst[links]], "size_rates": size_rates, **columns}
+        costs = ("alpha_s", "beta_s_per_byte", "overhead_s", "count")
+        columns: dict[str, Any] = {name: getattr(self, name)[links] for name in costs}
+        for name in ("size_rates", "working_set_rates"):
+            rates = getattr(self, name)
+            columns[name] = tuple(rates[link] for link in links) if rates else ()
+        return {"src": new_id[self.src[links]], "dst": new_id[self.dst[links]], **columns}
 
     @cached_property
     def wiring(self) -> str:

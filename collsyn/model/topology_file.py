@@ -18,6 +18,8 @@ from collsyn.units import beta_to_gb_s, format_size, gb_s_to_beta, parse_size, r
 SCHEMA = "collsyn-topology/1"
 # What copies within a rank cost: nothing, or what messages over its port do.
 COPIES = ("free", "port")
+# Rates by size of a link: by the length of a message, and by the bytes that a rank works on in a call.
+_RATES = {"size_gb_s": "size_rates", "working_set_gb_s": "working_set_rates"}
 MAX_VERTICES = 1 << 20
 MAX_LANES = 1 << 20
 
@@ -66,6 +68,8 @@ def topology_document(topology: Topology) -> dict[str, Any]:
     if topology.reduce_s_per_byte.any():
         rates = [0 if beta == 0 else _tidy(beta_to_gb_s(beta)) for beta in topology.reduce_s_per_byte.tolist()]
         document["reduce_gb_s"] = rates
+    if topology.reduce_working_set_rates:
+        document["reduce_working_set_gb_s"] = _rates_document(topology.reduce_working_set_rates)
     if topology.min_piece_bytes > 1:
         document["min_piece"] = format_size(topology.min_piece_bytes)
     if topology.copies_take_port:
@@ -93,6 +97,7 @@ def topology_from_fields(fields: Fields) -> Topology:
     reduce_gb_s = fields.numbers("reduce_gb_s", default=[])
     if len(reduce_gb_s) not in (0, num_ranks) or (reduce_gb_s < 0).any():
         fields.fail("reduce_gb_s", f"needs one rate of at least 0 for each of the {num_ranks} ranks (0: free)")
+    reduce_rates = _read_rates(fields, "reduce_working_set_gb_s")
     min_piece_bytes = fields.size_bytes("min_piece", default=1)
     copies = fields.text("copies", choices=COPIES, default=COPIES[0])
     boxes = _vertex_lists(fields, "boxes", ids)
@@ -116,6 +121,7 @@ def topology_from_fields(fields: Fields) -> Topology:
         multicast=np.array([False] * num_ranks + [s["multicast"] for s in switches]),
         reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
         reduce_s_per_byte=reduce_s,
+        reduce_working_set_rates=reduce_rates,
         min_piece_bytes=min_piece_bytes,
         copies_take_port=copies == "port",
         boxes=boxes,
@@ -156,35 +162,40 @@ def _read_switches(fields: Fields) -> list[dict[str, Any]]:
 
 def _read_links(fields: Fields, ids: Mapping[Any, int]) -> dict[str, Any]:
     rows: list[tuple[int, int, float, float, float, int]] = []
-    size_rates: list[SizeRates] = []
+    by_size: dict[str, list[SizeRates]] = {key: [] for key in _RATES}
     for entry in fields.each("links"):
         src, dst = (_vertices(entry, key, [entry.raw(key)], ids)[0] for key in ("from", "to"))
         if src == dst:
             entry.fail("to", "is the vertex that the link comes from; expected another one")
         count = entry.integer("count", default=1, minimum=1, maximum=MAX_LANES)
         costs = read_link_costs(entry, count)
-        rates, both = _read_size_rates(entry), entry.flag("both", default=False)
+        both = entry.flag("both", default=False)
         rows += [(src, dst, *costs, count), (dst, src, *costs, count)][: 1 + both]
-        size_rates += [rates] * (1 + both)
+        for key, rates in by_size.items():
+            rates += [_read_rates(entry, key)] * (1 + both)
         entry.done()
     names = ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
     columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True))
-    return {**columns, "size_rates": tuple(size_rates) if any(size_rates) else ()}
+    return columns | {_RATES[key]: tuple(rates) if any(rates) else () for key, rates in by_size.items()}
 
 
-def _read_size_rates(entry: Fields) -> SizeRates:
-    """Take `size_gb_s`: lengths of messages and the rate that each has at most."""
+def _read_rates(entry: Fields, key: str) -> SizeRates:
+    """Take rates by size: lengths of messages, or working sets, and GB/s."""
     found = []
-    for size, gb_s in entry.mapping("size_gb_s", default={}).items():
+    for size, gb_s in entry.mapping(key, default={}).items():
         try:
             num_bytes = parse_size(size)
         except InputError:
-            entry.fail("size_gb_s", f"has {size!r} for a size; expected lengths such as 64K, each with its GB/s")
+            entry.fail(key, f"has {size!r} for a size; expected lengths such as 64K, each with its GB/s")
         number = finite_number(gb_s)
         if number is None or number <= 0:
-            entry.fail("size_gb_s", f"has {gb_s!r} at {size}; expected GB/s above 0")
+            entry.fail(key, f"has {gb_s!r} at {size}; expected GB/s above 0")
         found.append((float(num_bytes), number * 1e9))
     return tuple(sorted(found))
+
+
+def _rates_document(rates: SizeRates) -> dict[str, Any]:
+    return {format_size(int(size)): _tidy(rate / 1e9) for size, rate in rates}
 
 
 def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str, Any]]:
@@ -192,10 +203,12 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
     columns = [
         getattr(topology, name).tolist() for name in ("src", "dst", "alpha_s", "beta_s_per_byte", "overhead_s", "count")
     ]
-    rows = list(zip(*columns, topology.size_rates or ((),) * topology.num_links, strict=True))
+    straight = ((),) * topology.num_links
+    rates = {key: getattr(topology, name) or straight for key, name in _RATES.items()}
+    rows = list(zip(*columns, *rates.values(), strict=True))
     entries, index = [], 0
     while index < len(rows):
-        src, dst, alpha_s, beta, overhead_s, count, size_rates = rows[index]
+        src, dst, alpha_s, beta, overhead_s, count, *by_size = rows[index]
         mirrored = index + 1 < len(rows) and rows[index + 1] == (dst, src, *rows[index][2:])
         entry: dict[str, Any] = {"from": ids[src], "to": ids[dst], **_bandwidth_document(beta, count)}
         entry["alpha_us"] = _tidy(s_to_us(alpha_s))
@@ -205,8 +218,7 @@ def _links_document(topology: Topology, ids: Mapping[int, Any]) -> list[dict[str
             )
         if count > 1:
             entry["count"] = count
-        if size_rates:
-            entry["size_gb_s"] = {format_size(int(size)): _tidy(rate / 1e9) for size, rate in size_rates}
+        entry |= {key: _rates_document(points) for key, points in zip(_RATES, by_size, strict=True) if points}
         if mirrored:
             entry["both"] = True
         entries.append(entry)

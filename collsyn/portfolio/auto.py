@@ -78,6 +78,7 @@ def best(
     time, unless the default one was met, which the provenance then says. Raises Infeasible where ranks that must
     exchange data are not connected, and whatever a method raises that is the only one.
     """
+    problem = problem.at_size()
     run = _Run(problem, options, list(METHODS) if methods is None else list(methods))
     found = run.candidates()
     if plans or (plans is None and problem.topology.num_ranks <= MAX_PLAN_RANKS):

@@ -14,7 +14,7 @@ from collsyn.model.profile_tree import tree_edges, way_latencies
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document
 from collsyn.profiling.design import near_sets
-from collsyn.profiling.fit import fit_line, fit_overhead, stragglers
+from collsyn.profiling.fit import estimate, fit_line, fit_overhead, resampled_medians, stragglers
 from collsyn.profiling.measure import LOAD, MESSAGE, REDUCE, STREAM
 from collsyn.profiling.sharing import Run, Shared, Sharing, find_shared, most_across
 from collsyn.runtime.emulation import Emulation
@@ -29,29 +29,43 @@ _FEWEST_REPEATS = 5
 LIMIT_S = 600.0
 # Latencies that a tree misses by more (root mean square) call for more switches, if these bring it down to that part.
 _MISFIT, _GAIN = 0.02, 0.8
+# A port whose line is further off its points has a rate for each.
+_STRAIGHT = 0.1
+# Reductions take this part of what moving their bytes takes at least.
+_LEAST = 0.01
+# Memory of an exchange of all ranks at once.
+_EXCHANGE_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What is timed, how often: bytes of messages of pairs, of those that all ranks send at once, of reductions."""
+    """What is timed, how often: bytes of messages of pairs, of those that all ranks send at once, of reductions.
+
+    Ranks are started `launches` times, with so many `repeats` each: which pages they get, and so how well caches work,
+    is decided once a launch.
+    """
 
     sizes: tuple[int, ...]
     load_sizes: tuple[int, ...]
     reduce_sizes: tuple[int, ...]
     repeats: int
     runs_per_rank: int = 12
+    launches: int = 1
 
 
+# What all ranks do at once, up to where no cache helps any more.
+_LOADS = (1, 4 << 10, *(1 << power for power in range(16, 26)))
 THOROUGH = Effort(
     sizes=(1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20),
-    load_sizes=(1, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20),
-    reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
-    repeats=25,
+    load_sizes=_LOADS,
+    reduce_sizes=_LOADS[2:],
+    repeats=9,
+    launches=3,
 )
 QUICK = Effort(
     sizes=(1, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20),
-    load_sizes=(1, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20),
-    reduce_sizes=(64 << 10, 256 << 10, 1 << 20, 4 << 20),
+    load_sizes=_LOADS[:-2],
+    reduce_sizes=_LOADS[2:-2],
     repeats=11,
     runs_per_rank=8,
 )
@@ -83,32 +97,51 @@ def profile_host(
     repeats = max(min(_FEWEST_REPEATS, effort.repeats), min(effort.repeats, _MOST_STEPS // max(steps, 1)))
     arguments = {
         "sizes": list(effort.sizes),
-        "load_sizes": list(effort.load_sizes),
-        "reduce_sizes": list(effort.reduce_sizes),
+        "load_sizes": _fitting(effort.load_sizes, num_ranks),
+        "reduce_sizes": _fitting(effort.reduce_sizes, num_ranks),
         "repeats": repeats,
         "runs_per_rank": effort.runs_per_rank,
         "seed": seed,
     }
+    number = 0
 
     def hear(rank: int, share: Any) -> None:
         if on_progress is not None:
-            on_progress(float(share))
+            on_progress((number + float(share)) / effort.launches)
 
     emulation = None if emulate is None else Emulation(emulate, _factor(emulate, effort))
     limit_s = LIMIT_S if emulation is None else _EMULATED_LIMIT_S
     asked = {**arguments, "emulate": None if emulation is None else _document(emulation)}
-    found = launch("collsyn.profiling.measure:measure", asked, num_ranks, launcher, limit_s, hear)
+    found: list[Any] = []
+    for number in range(effort.launches):
+        once = {**asked, "seed": seed + number, **({"runs_per_rank": 0} if number else {})}
+        found.append(launch("collsyn.profiling.measure:measure", once, num_ranks, launcher, limit_s, hear))
     method = {
         "tool": f"collsyn {__version__}",
         "timed": "put and flag, answered by a flag",
         "executor": "compiled" if native_library() is not None else "numpy",
         **arguments,
+        **({"launches": effort.launches} if effort.launches > 1 else {}),
         **({} if emulation is None else {"emulated": str(emulation)}),
     }
-    times = [one["times"] for one in found]
+    times = [_joined([one["times"] for one in of_rank]) for of_rank in zip(*found, strict=True)]
     profile = fit_profile(times, num_ranks, name, seed, method, machine_facts())
-    together = found[0]["together"]
+    together = found[0][0]["together"]
     return profile if together is None else with_sharing(profile, together)
+
+
+def _fitting(sizes: Sequence[int], num_ranks: int) -> list[int]:
+    """Those at which an exchange of all with all needs no more memory than it may; the first two in any case."""
+    return [size for i, size in enumerate(sizes) if i < 2 or size * num_ranks * (num_ranks + 1) <= _EXCHANGE_BYTES]
+
+
+def _joined(launches: Sequence[Sequence[Sequence[Any]]]) -> list[Sequence[Any]]:
+    """What a rank returned in several launches as if it had been one with more repeats."""
+    times: dict[tuple[Any, ...], list[float]] = {}
+    for one in launches:
+        for *what, seconds in one:
+            times.setdefault(tuple(what), []).extend(seconds)
+    return [[*what, seconds] for what, seconds in times.items()]
 
 
 def _factor(topology: Topology, effort: Effort) -> float:
@@ -135,14 +168,25 @@ def fit_profile(
     times = {(kind, src, dst, size): seconds for one in found for kind, src, dst, size, seconds in one if src >= 0}
     pairs = sorted({(src, dst) for kind, src, dst, _ in times if kind == MESSAGE})
     links = tuple(_fit_link(times, src, dst, seed) for src, dst in pairs)
-    load = _of_slowest(found, LOAD)
+    load, reduced = _of_slowest(found, LOAD), _of_slowest(found, REDUCE)
+    beyond = _reduce_points(load, reduced, num_ranks) if load else ()
+    ports = (_fit_port(load, links, num_ranks, seed),) * num_ranks if load else ()
+    if beyond:
+        reduce_s = median(seconds / size for size, seconds in beyond)
+    elif ports:
+        moved = ports[0].beta_s_per_byte.value
+        through = {size * (num_ranks - 1): seconds for size, seconds in reduced.items()}
+        reduce_s = max(fit_line(through, seed).beta_s_per_byte.value - moved, _LEAST * moved)
+    else:
+        reduce_s = fit_line(reduced, seed).beta_s_per_byte.value
     return Profile(
         name=name,
         backend="host",
         num_ranks=num_ranks,
         links=links,
-        ports=(_fit_port(load, links, num_ranks, seed),) * num_ranks if load else (),
-        reduce_s_per_byte=fit_line(_of_slowest(found, REDUCE), seed).beta_s_per_byte.value,
+        ports=ports,
+        reduce_s_per_byte=reduce_s,
+        reduce_points=beyond,
         method=method,
         facts=facts,
     )
@@ -228,18 +272,41 @@ def _of_slowest(found: Sequence[Sequence[Sequence[Any]]], wanted: str) -> dict[i
 
 
 def _fit_port(times: Mapping[int, Sequence[float]], links: Sequence[LinkFit], num_ranks: int, seed: int) -> PortFit:
-    """What a round of messages to all others costs beyond what the pairs alone say: N - 1 messages through one port
-    take alpha, N - 2 overheads, and their bytes."""
-    line = fit_line({size * (num_ranks - 1): seconds for size, seconds in times.items()}, seed)
+    """What a round of messages to all others costs beyond what the pairs alone say: N messages through one port, one
+    of them to the rank itself, take alpha, N - 2 overheads, and their bytes."""
+    through = {size * num_ranks: seconds for size, seconds in times.items()}
+    line = fit_line(through, seed)
+    straight = line.linear and line.residual <= _STRAIGHT
     idle_s = median([link.alpha_s.value for link in links])
     idle_s += (num_ranks - 2) * median([link.overhead_s.value for link in links])
 
     def beyond(alpha_s: float) -> float:
         return max(alpha_s - idle_s, 0.0)
 
-    alpha = line.alpha_s
+    shortest = np.array([line.points[0][1]])
+    alpha = (
+        line.alpha_s
+        if straight
+        else estimate(float(shortest[0]), resampled_medians(through[min(through)], np.random.default_rng(seed)))
+    )
     extra = Estimate(beyond(alpha.value), beyond(alpha.low), beyond(alpha.high))
-    return PortFit(extra, line.beta_s_per_byte, line.residual)
+    return PortFit(extra, line.beta_s_per_byte, line.residual, straight, line.points)
+
+
+def _reduce_points(
+    load: Mapping[int, Sequence[float]], reduced: Mapping[int, Sequence[float]], num_ranks: int
+) -> tuple[tuple[int, float], ...]:
+    """Per number of bytes that a rank reduced of all others at once, the seconds beyond those of moving as many.
+
+    Where none were measured, because reading and adding take no longer than copying, it is a small part of these.
+    """
+    latency_s = float(np.median(load[min(load)]))
+    found = []
+    for size in sorted(set(load) & set(reduced)):
+        moved_s = max(float(np.median(load[size])) - latency_s, 0.0) * (num_ranks - 1) / num_ranks
+        beyond_s = float(np.median(reduced[size])) - latency_s - moved_s
+        found.append((size * (num_ranks - 1), max(beyond_s, _LEAST * moved_s, _LEAST * latency_s)))
+    return tuple(found)
 
 
 def _fit_link(times: Mapping[tuple[str, int, int, int], Sequence[float]], src: int, dst: int, seed: int) -> LinkFit:

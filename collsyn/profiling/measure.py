@@ -18,7 +18,14 @@ from collsyn.model.fields import Fields
 from collsyn.model.plan import Plan
 from collsyn.model.topology_file import topology_from_fields
 from collsyn.profiling.fit import fit_line, fit_overhead
-from collsyn.profiling.plans import all_at_once, flag_ping_pong, local_reduce, ping_pong, stream
+from collsyn.profiling.plans import (
+    all_at_once,
+    flag_ping_pong,
+    local_reduce,
+    ping_pong,
+    reduce_all_at_once,
+    stream,
+)
 from collsyn.profiling.sharing import Pair
 from collsyn.profiling.together import Cost, Found, measure_together
 from collsyn.runtime.bootstrap import Bootstrap
@@ -29,6 +36,8 @@ from collsyn.runtime.worker import report
 # Times of one repeat that are long against a clock reading and a call, short against a slice of the scheduler.
 _REPEAT_BYTES = 256 << 10
 _MAX_ROUNDS, _FLAG_ROUNDS = 50, 10
+# What all ranks do with messages from this length on is timed as programs do it: a call each, several calls in a row.
+_CALL_BYTES, _CALLS_BYTES, _MAX_CALLS = 64 << 10, 4 << 20, 16
 # On an emulated machine every message is long.
 _EMULATED_ROUNDS, _EMULATED_FLAG_ROUNDS, _EMULATED_STREAM = 3, 1, 20
 # Share of the work that pairs alone are, where pairs together follow.
@@ -53,12 +62,20 @@ class Task:
 
     def rounds(self, is_emulated: bool) -> int:
         """Messages (or round trips) of one repeat."""
+        if self.src < 0 and self.size_bytes >= _CALL_BYTES:
+            return 1
         most = _MAX_ROUNDS if not is_emulated else _EMULATED_STREAM if self.kind == STREAM else _EMULATED_ROUNDS
         return max(1, min(most, _REPEAT_BYTES // self.size_bytes))
 
+    def calls(self, is_emulated: bool) -> int:
+        """Calls of one repeat, in a row."""
+        if self.src >= 0 or is_emulated or self.size_bytes < _CALL_BYTES:
+            return 1
+        return max(1, min(_MAX_CALLS, _CALLS_BYTES // self.size_bytes))
+
     def memory_bytes(self, num_ranks: int) -> int:
         """Bytes that the prepared plan, with all pairs in it, needs on all ranks together, without its flags."""
-        buffers = num_ranks if self.src >= 0 else 2 * num_ranks if self.kind == REDUCE else num_ranks * (num_ranks + 1)
+        buffers = num_ranks if self.src >= 0 else num_ranks * (num_ranks + 1)
         return buffers * self.size_bytes
 
     def plan_key(self, num_ranks: int) -> tuple[str, int, int]:
@@ -127,7 +144,8 @@ def measure(
     runs_per_rank: int = 0,
 ) -> dict[str, Any]:
     """Seconds of one message, one way, as this rank saw them, at `times`: [kind, src, dst, bytes, times] (for `load` of
-    one round, for `reduce` of one pass), and at `together` on rank 0, if that was asked for, the joint runs.
+    one round, for `reduce` of one pass, in which ranks reduce so many bytes of each other rank), and at `together` on
+    rank 0, if that was asked for, the joint runs.
 
     The first rank of a pair and, where all take part, every rank returns its times, one a repeat and in the same order.
     Raises VerificationError where bytes arrive changed. The order of tasks and of their repeats is shuffled with
@@ -141,7 +159,7 @@ def measure(
     machine = None if emulate is None else topology_from_fields(Fields(emulate["topology"], "emulate"))
     emulation = None if machine is None else Emulation(machine, emulate["factor"] if emulate else 1.0)
     found = None
-    with HostContext(bootstrap) as context:
+    with HostContext(bootstrap, own_cores=machine is None) as context:
         is_joint = runs_per_rank > 0 and context.size > 2 and (machine is not None or not context.is_crowded)
         alone = _ALONE if is_joint else 1.0
         progress = _Progress(len(everything) * (repeats + 1), context.rank, alone)
@@ -279,8 +297,10 @@ class _Prepared:
         n, size = self.context.size, task.size_bytes
         self._matching = task.plan_key(n)[2]
         self._size, self._rounds = size, task.rounds(pairs.emulation is not None)
+        self._is_exchange = pairs.emulation is None and n > 1
         if task.kind == REDUCE:
-            bound = bind(local_reduce(n), size // _REDUCE_BYTES, _REDUCE_BYTES)
+            plan, length = (reduce_all_at_once(n), size * n) if self._is_exchange else (local_reduce(n), size)
+            bound = bind(plan, length // _REDUCE_BYTES, _REDUCE_BYTES)
             self._plan = self.context.prepare(bound, _REDUCE_TYPE, "sum", emulation=pairs.emulation)
         elif task.kind == LOAD:
             self._plan = pairs.prepare(all_at_once(n, self._rounds), size * n)
@@ -304,10 +324,18 @@ class _Prepared:
         elif self._kind == LOAD:
             for src in range(n):
                 part = self._plan.output[src * self._size : (src + 1) * self._size]
-                if src != rank:
-                    self._expect(src, part)
-        elif not np.array_equal(self._plan.output, self._plan.input):
+                self._expect(src, part)
+        elif not np.array_equal(self._plan.output, self._sums()):
             raise VerificationError(f"rank {rank} reduced {self._size} bytes to something else than their sum")
+
+    def _sums(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """What a reduction must leave; all numbers are small."""
+        if not self._is_exchange:
+            return self._plan.input
+        length, rank = len(self._plan.input), self.context.rank
+        part = slice(rank * len(self._plan.output), (rank + 1) * len(self._plan.output))
+        parts = [_pattern(src, length)[part].astype(np.float32) for src in range(self.context.size)]
+        return np.asarray(np.sum(parts, axis=0, dtype=np.float32))
 
     def _expect(self, src: int, received: np.ndarray[Any, np.dtype[Any]]) -> None:
         wrong = np.flatnonzero(received != _pattern(src, len(received)))
@@ -320,9 +348,12 @@ class _Prepared:
     def seconds(self, task: Task) -> float:
         """Seconds of one repeat on this rank's clock: of a round trip of a message, else as `measure` returns them."""
         if self._wake is not None:
+            # As a call of several in a row finds the caches; what ran before this task had other data.
+            self._plan.run()
             self._wake.run()
         self._pairs.time_flags(task, self._flags)
-        round_s = _seconds(self._plan) / (1 if task.kind == REDUCE else self._rounds)
+        calls = task.calls(self._pairs.emulation is not None)
+        round_s = _seconds(self._plan, calls) / (calls if task.kind == REDUCE else calls * self._rounds)
         if self._pairs.emulation is None:
             return self._pairs.corrected(task, round_s)
         if task.kind == MESSAGE:
@@ -335,9 +366,10 @@ class _Prepared:
         self._plan.close()
 
 
-def _seconds(plan: PreparedPlan) -> float:
+def _seconds(plan: PreparedPlan, calls: int = 1) -> float:
     begin = time.perf_counter()
-    plan.run()
+    for _ in range(calls):
+        plan.run()
     return time.perf_counter() - begin
 
 

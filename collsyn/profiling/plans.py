@@ -61,7 +61,7 @@ def announcement(num_ranks: int) -> Plan:
 
 
 def all_at_once(num_ranks: int, rounds: int) -> Plan:
-    """Rounds in which every rank sends one message to every other rank and hears all of theirs.
+    """Rounds in which every rank sends one message to every other rank, copies its own, and hears all of theirs.
 
     Rank r begins with its successor, so that no receiver is everybody's first.
     """
@@ -73,11 +73,32 @@ def all_at_once(num_ranks: int, rounds: int) -> Plan:
             for peer in peers:
                 # A peer's output has one place for each sender.
                 body += [_put(peer, at=rank), _signal(peer, rank, i)]
+            body.append({"op": Op.COPY, "length": 1, "dst_buffer": Buffer.OUTPUT, "dst_offset": rank})
             body += [_wait(peer, i) for peer in reversed(peers)]
         channels.append((rank, body))
     flags = [num_ranks] * num_ranks
     collective = make_collective("allgather", num_ranks)
     return Plan.build(collective, channels, [[] for _ in flags], flags, name="all at once")
+
+
+def reduce_all_at_once(num_ranks: int) -> Plan:
+    """Every rank reduces its part of everybody's input into its output, reading one peer after the other, and waits
+    until all have done so."""
+    channels = []
+    for rank in range(num_ranks):
+        peers = [(rank + step) % num_ranks for step in range(1, num_ranks)]
+        body: list[_Instruction] = []
+        for number, peer in enumerate(peers):
+            first = (
+                {"src2_buffer": Buffer.INPUT, "src2_offset": rank} if number == 0 else {"src2_buffer": Buffer.OUTPUT}
+            )
+            move = {"op": Op.GET_REDUCE, "peer": peer, "length": 1, "src_offset": rank, "dst_buffer": Buffer.OUTPUT}
+            body.append({**move, **first})
+        body += [_signal(peer, rank, 1) for peer in peers]
+        channels.append((rank, [*body, *(_wait(peer, 1) for peer in reversed(peers))]))
+    flags = [num_ranks] * num_ranks
+    collective = make_collective("reducescatter", num_ranks)
+    return Plan.build(collective, channels, [[] for _ in flags], flags, name="reduce all at once")
 
 
 def local_reduce(num_ranks: int) -> Plan:

@@ -18,6 +18,7 @@ from collsyn.model.bind import BoundPlan
 from collsyn.model.plan import MOVES, READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
 from collsyn.model.topology import Topology
+from collsyn.model.working_set import at_size
 from collsyn.runtime.arena import Control, OwnSegment, Segment, attach
 from collsyn.runtime.executors import NativeExecutor
 from collsyn.runtime.native_loader import native_library
@@ -128,6 +129,7 @@ class Costs:
             raise InputError(
                 f"topology {topology.name} has {topology.num_ranks} ranks; the plan needs {plan.num_ranks}"
             )
+        topology = at_size(topology, plan.collective, bound.num_elements * bound.element_bytes)
         num_bytes = bound.columns["length"].astype(np.float64)
         transfers = Transfers.of(plan, topology, num_bytes)
         routes = RouteCosts.of(topology, transfers.routes)
@@ -137,8 +139,8 @@ class Costs:
         costs["route"] = transfers.route[rows]
         costs["reads"] = np.isin(plan.columns["op"][rows], list(READS_PEER))
         costs["travel_ns"] = np.rint(signal_s(plan, topology)[rows] * ns)
-        costs["local_ns"] = np.rint(local_s(plan, topology, num_bytes)[rows] * ns)
-        costs["bytes"] = num_bytes[rows]
+        costs["local_ns"] = np.rint(local_s(plan, topology, num_bytes, transfers)[rows] * ns)
+        costs["bytes"] = transfers.work_bytes(plan, topology, num_bytes)[rows]
         rate = np.append(routes.rate, 1.0)[transfers.route[rows]]
         shortest, longest = (rate * (limit_s / emulation.factor) for limit_s in _PART_S)
         costs["part"] = np.clip((num_bytes / _PARTS)[rows], shortest, longest)

@@ -20,6 +20,7 @@ from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
 from collsyn.runtime.calls import Calls
+from collsyn.runtime.cores import keep_to_core
 from collsyn.runtime.emulation import Books, Emulation, Moments
 from collsyn.runtime.executors import make_executor
 from collsyn.runtime.native_loader import native_library
@@ -35,17 +36,22 @@ class HostContext:
     Used in a `with` block, an exception that leaves the block ends the other ranks, too.
     """
 
-    def __init__(self, bootstrap: Bootstrap) -> None:
-        """Meet the other ranks; DeviceError where one is missing or on another machine."""
+    def __init__(self, bootstrap: Bootstrap, own_cores: bool = False) -> None:
+        """Meet the other ranks; DeviceError where one is missing or on another machine.
+
+        With `own_cores` each rank keeps, until `close`, to a core of its own, where there are enough and no launcher
+        has seen to that.
+        """
         self.bootstrap = bootstrap
         self.rank, self.size = bootstrap.rank, bootstrap.size
         self._failure: str | None = None
         self._closed = False
         self.is_crowded = True
+        self._cores_before: set[int] | None = None
         self._pool = Pool(self.rank)
         self.books = Books(self.rank)
         self.controls: list[Control] = []
-        self._meet()
+        self._meet(own_cores)
         barrier = barrier_program(self.rank, [control.address for control in self.controls])
         self._barrier = Calls(self, barrier, lambda record: f"barrier, round {record // 2}: waits")
         bootstrap.at_end(self._end)
@@ -123,6 +129,8 @@ class HostContext:
         if self._closed:
             return
         self._closed = True
+        if self._cores_before is not None:
+            os.sched_setaffinity(0, self._cores_before)
         self.controls[self.rank].close()
         self._pool.close()
         self.books.seal()
@@ -169,7 +177,7 @@ class HostContext:
         """This rank's control block."""
         return self.controls[self.rank]
 
-    def _meet(self) -> None:
+    def _meet(self, own_cores: bool) -> None:
         own: OwnSegment | None = None
 
         def offer() -> dict[str, Any]:
@@ -186,7 +194,10 @@ class HostContext:
             raise DeviceError(f"ranks 0 and {other} are on different machines; host ranks must share one")
 
         # Launchers may have bound each rank to a core of its own.
-        self.is_crowded = self.size > len({core for answer in answers for core in answer["cores"]})
+        allowed = [answer["cores"] for answer in answers]
+        self.is_crowded = self.size > len({core for cores in allowed for core in cores})
+        if own_cores and not self.is_crowded and all(cores == allowed[0] for cores in allowed):
+            self._cores_before = keep_to_core(allowed[0], self.rank)
 
         def attach_all() -> dict[str, Any]:
             for rank, answer in enumerate(answers):

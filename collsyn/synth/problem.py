@@ -12,6 +12,7 @@ from collsyn.model.kinds import ALIASES, KINDS, REDUCING, ROOTED
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_digest
+from collsyn.model.working_set import at_size
 
 # What a collective becomes when time runs backwards and every link is turned round; chunks keep their numbers.
 REVERSED = {
@@ -102,6 +103,11 @@ class Problem:
     def reversed(self) -> "Problem":
         """The problem whose schedules, reversed in time, solve this one; the kind must be a key of REVERSED."""
         return replace(self, kind=REVERSED[self.kind], topology=turned(self.topology))
+
+    def at_size(self) -> "Problem":
+        """The problem on the machine as it is for a call of this size (see `working_set.at_size`)."""
+        machine = at_size(self.topology, self.collective(), self.size_bytes)
+        return self if machine is self.topology else replace(self, topology=machine)
 
     def as_kind(self, kind: str, chunks_per_rank: int | None = None) -> "Problem":
         """The same ranks, groups and size with another collective (a phase of this one), and other chunks if given."""

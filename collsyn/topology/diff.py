@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
+from collsyn.model.size_rates import SizeRates
 from collsyn.model.topology import Topology
 from collsyn.units import beta_to_gb_s, format_size, rounded, s_to_us
 
@@ -50,9 +51,13 @@ def link_text(topology: Topology, link: int) -> str:
     gb_s = rounded(beta_to_gb_s(float(topology.beta_s_per_byte[link])) / lanes)
     alpha, overhead = (rounded(s_to_us(float(column[link]))) for column in (topology.alpha_s, topology.overhead_s))
     occupied = f", occupied {overhead:.6g} us" if overhead else ""
-    rates = topology.size_rates[link] if topology.size_rates else ()
-    by_size = "".join(f", {rate / 1e9:.6g} GB/s at {format_size(int(size))}" for size, rate in rates)
+    by_size = _rates_text(topology.size_rates[link], "at") if topology.size_rates else ""
+    by_size += _rates_text(topology.working_set_rates[link], "within") if topology.working_set_rates else ""
     return f"{f'{lanes} x ' if lanes > 1 else ''}{gb_s:.6g} GB/s, {alpha:.6g} us{occupied}{by_size}"
+
+
+def _rates_text(rates: SizeRates, word: str) -> str:
+    return "".join(f", {rate / 1e9:.6g} GB/s {word} {format_size(int(size))}" for size, rate in rates)
 
 
 def _facts(topology: Topology) -> dict[str, str]:
@@ -66,6 +71,8 @@ def _facts(topology: Topology) -> dict[str, str]:
     for rank, beta in enumerate(topology.reduce_s_per_byte.tolist()):
         if beta:
             facts[f"reduction on rank {rank}"] = f"{rounded(beta_to_gb_s(beta)):.6g} GB/s"
+    if topology.reduce_working_set_rates:
+        facts["reductions by working set"] = _rates_text(topology.reduce_working_set_rates, "within")[2:]
     links: dict[str, list[str]] = defaultdict(list)
     for link in range(topology.num_links):
         links[f"link {topology.link_name(link)}"].append(link_text(topology, link))

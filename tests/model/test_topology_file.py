@@ -54,8 +54,11 @@ def same(left, right):
         "min_piece_bytes",
         "copies_take_port",
         "size_rates",
+        "working_set_rates",
+        "reduce_working_set_rates",
+        "provenance",
     )
-    return all(getattr(left, name) == getattr(right, name) for name in (*plain, "size_rates", "provenance")) and all(
+    return all(getattr(left, name) == getattr(right, name) for name in plain) and all(
         np.allclose(getattr(left, name), getattr(right, name), rtol=1e-13, atol=0) for name in COLUMNS
     )
 
@@ -86,6 +89,8 @@ def decorated(draw):
         cuts=tuple(Cut(name, (0, v - 1)) for name in draw(st.lists(text, max_size=2))),
         min_piece_bytes=draw(st.sampled_from((1, 16384, 1000, 777))),
         copies_take_port=draw(st.booleans()),
+        working_set_rates=draw(st.sampled_from(((), (((65536.0, 1e9), (2e6, 2.5e9)), *[()] * (e - 1)) if e else ()))),
+        reduce_working_set_rates=draw(st.sampled_from(((), ((4096.0, 1e10), (2e7, 1e9))))),
         size_rates=draw(st.sampled_from(((), (((1024.0, 1e9), (3e6, 2.5e10)), *[()] * (e - 1)) if e else ()))),
         provenance=draw(
             st.sampled_from(({}, {"source": "preset"}, {"tool": "x 1.0", "seed": 3, "inputs": ["a", "b"]}))

@@ -10,7 +10,7 @@ from collsyn.runtime.facts import machine_facts
 from collsyn.runtime.native_loader import native_library
 from collsyn.topology.hops import hops
 
-SIZES, LOADS, REDUCED = (1, 1024, 1 << 20), (1, 1 << 20), (1 << 16, 1 << 18)
+SIZES, LOADS, REDUCED = (1, 1024, 1 << 20), (1, 1 << 16, 1 << 18, 1 << 20), (1 << 16, 1 << 18)
 
 
 def exactly(value):
@@ -38,9 +38,9 @@ def times_of(rank, num_ranks):
         elif task.kind == STREAM and task.src == rank:
             seconds = 0.25e-6 + n * beta(task.src, task.dst)
         elif task.kind == LOAD:
-            seconds = slow * (20e-6 + (num_ranks - 1) * n * 4e-10)
+            seconds = slow * (20e-6 + num_ranks * n * 4e-10)
         elif task.kind == REDUCE:
-            seconds = 1e-6 + slow * n * 0.5e-10
+            seconds = slow * (20e-6 + (num_ranks - 1) * n * (4e-10 + 0.5e-10))
         else:
             continue
         entries.append([task.kind, task.src, task.dst, n, [seconds] * 4])
@@ -60,8 +60,18 @@ def test_a_profile_has_the_costs_that_times_were_made_from():
     assert [port.beta_s_per_byte.value for port in profile.ports] == pytest.approx([8e-10] * 3)
     idle_s = np.median([alpha(src, dst) for src in range(3) for dst in range(3) if src != dst]) + 0.25e-6
     assert [port.alpha_s.value for port in profile.ports] == pytest.approx([40e-6 - idle_s] * 3)
-    assert profile.reduce_s_per_byte == pytest.approx(1e-10)
+    assert profile.reduce_s_per_byte == pytest.approx(1e-10, rel=1e-3)
+    assert [size for size, _ in profile.reduce_points] == [2 * size for size in REDUCED]
+    assert all(port.linear for port in profile.ports)
     assert (profile.method, profile.facts) == ({"a": 1}, {"b": 2})
+
+
+def test_reductions_of_other_lengths_than_messages_are_told_by_lines():
+    found = [times_of(rank, 3) for rank in range(3)]
+    some = [[entry for entry in of_rank if entry[0] != LOAD or entry[3] in (1, 1 << 20)] for of_rank in found]
+    profile = fit_profile(some, 3, "made-up", 0, {}, {})
+    assert profile.reduce_points == ()
+    assert profile.reduce_s_per_byte == pytest.approx(1e-10, rel=1e-3)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 6])
