@@ -23,6 +23,8 @@ METHODS: dict[str, str] = {
     "paths": "collsyn.synth.paths:PATHS",
     "trees": "collsyn.synth.trees:TREES",
     "joint": "collsyn.synth.joint:JOINT",
+    "translated": "collsyn.synth.translated:TRANSLATED",
+    "rebalanced": "collsyn.synth.rebalanced:REBALANCED",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 
