@@ -7,9 +7,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.model.arrays import F64, I32, I64
+from collsyn.model.arrays import F64, I32, I64, Rows
+from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.bfb_cost import arcs_of, entering
+from collsyn.synth.problem import Problem
+from collsyn.synth.timing import in_order
 from collsyn.topology.symmetry import link_images, orbits
 
 I16 = npt.NDArray[np.int16]
@@ -44,7 +47,7 @@ class Shares:
             t = self.topology
             fixed = np.maximum(t.alpha_s, t.overhead_s)[links]
             each = np.where(loads > 0, fixed + loads * chunk_bytes * t.beta_s_per_byte[links], 0.0)
-            np.maximum(seconds[: len(each)], each.max(axis=1), out=seconds[: len(each)])
+            np.maximum(seconds[: len(each)], each.max(axis=1, initial=0.0), out=seconds[: len(each)])
         return seconds
 
     def rows(self) -> tuple[I64, I32]:
@@ -80,6 +83,34 @@ def shares(topology: Topology, chunks: int) -> Shares:
         links[rank, : len(solved[-1])] = solved[-1]
         _spread(rank, moves, link_moves, hops, via.reshape(n, n, chunks), links)
     return Shares(topology, chunks, hops, via, links, solved, loads)
+
+
+def in_step(problem: Problem, found: Shares) -> Schedule:
+    """The allgather whose steps all ranks begin together: for millions of sends, which need no sorting."""
+    collective, t = problem.collective(found.chunks), problem.topology
+    seconds = found.step_seconds(problem.size_bytes / collective.num_chunks)
+    ptr, columns = found.rows()
+    start_s = np.repeat(np.cumsum(seconds) - seconds, np.diff(ptr))
+    routes = Rows(np.arange(t.num_links + 1), np.arange(t.num_links))
+    named = dict(zip(("chunk", "src", "dst", "route", "batch"), columns, strict=True))
+    return Schedule.build(collective, t, problem.size_bytes, routes, start_s=start_s, **named)
+
+
+def in_order_of_steps(problem: Problem, found: Shares, whole: bool) -> Schedule:
+    """The allgather in which every message leaves as soon as its data is there and its link is free.
+
+    Messages are what a link carries in one step, or (not `whole`) single chunks.
+    """
+    ptr, columns = found.rows()
+    step = np.repeat(np.arange(found.steps), np.diff(ptr))
+    order = np.lexsort((columns[0], columns[3], step))
+    chunk, src, dst, link, batch = columns[:, order]
+    collective, t = problem.collective(found.chunks), problem.topology
+    routes = Rows(np.arange(t.num_links + 1), np.arange(t.num_links))
+    named = {"chunk": chunk, "src": src, "dst": dst, "route": link}
+    if whole:
+        named["batch"] = batch
+    return in_order(collective, t, problem.size_bytes, routes, named)
 
 
 def _spread(
