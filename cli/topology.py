@@ -10,6 +10,7 @@ from ._output import Cell, emit_json, note, table, text
 from ._topology_bounds import COLUMNS as BOUND_COLUMNS
 from ._topology_bounds import bounds
 from ._topology_bounds import rows as bound_rows
+from ._topology_find import command as find_command
 from ._topology_import import command as import_command
 from ._topology_import import show_assumptions
 
@@ -37,6 +38,7 @@ command.epilog = examples(
     "collsyn topology show torus:4x4@bandwidth_gb_s=100/50,overhead=alpha",
 )
 command.add_command(import_command)
+command.add_command(find_command)
 
 
 @command.command("list", epilog=examples("collsyn topology list"))

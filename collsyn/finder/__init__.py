@@ -1,0 +1,1 @@
+"""Designs networks of ranks linked to each other: which wiring should N ranks with D ports get."""
