@@ -1,7 +1,7 @@
 """Programs of MSCCL: thread blocks that send and receive through first-in-first-out channels; three readers' limits."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # Pieces that a channel between two GPUs holds: its buffer has 8 steps, of which a piece takes 4 with Simple.
 FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -44,6 +44,13 @@ class Step:
     number: int = 0
     line: int = field(default=0, compare=False)
 
+    def divided(self, parts: int) -> "Step":
+        """The same step on chunks that are shorter by a factor; a `nop` names none."""
+        if self.op == "nop":
+            return self
+        src, dst, count = self.src_offset * parts, self.dst_offset * parts, self.count * parts
+        return replace(self, src_offset=src, dst_offset=dst, count=count)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -67,6 +74,12 @@ class Gpu:
     blocks: tuple[Block, ...]
     number: int = 0
     line: int = field(default=0, compare=False)
+
+    def divided(self, parts: int) -> "Gpu":
+        """The same steps on chunks that are shorter by a factor."""
+        blocks = (replace(block, steps=tuple(step.divided(parts) for step in block.steps)) for block in self.blocks)
+        chunks = (self.input_chunks * parts, self.output_chunks * parts, self.scratch_chunks * parts)
+        return Gpu(*chunks, tuple(blocks), self.number, self.line)
 
     def extent(self, buffer: str) -> int:
         """Chunks of a buffer `i`, `o` or `s`."""
@@ -100,6 +113,10 @@ class Program:
     def num_gpus(self) -> int:
         """Ranks."""
         return len(self.gpus)
+
+    def divided(self, parts: int) -> "Program":
+        """The same program of chunks that are shorter by a factor."""
+        return replace(self, num_chunks=self.num_chunks * parts, gpus=tuple(gpu.divided(parts) for gpu in self.gpus))
 
     def longest_piece(self, size_bytes: int) -> int:
         """Chunks that travel as one piece at most when the user's size is that."""

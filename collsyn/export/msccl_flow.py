@@ -5,7 +5,7 @@ own thread blocks touch its memory, so the flags between ranks go, and what they
 thread blocks of one GPU.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -80,10 +80,10 @@ class Flow:
 
 
 def data_flow(
-    plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None, ordered: bool = False
+    plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None, window: int = 0
 ) -> Flow:
     """The one flow of a plan; see `Moved`."""
-    return Moved.of(plan, size_bytes).flow(lanes, messages, ordered)
+    return Moved.of(plan, size_bytes).flow(lanes, messages, window)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,13 +127,13 @@ class Moved:
             found.append((source, target, number, -(-count // number)))
         return found
 
-    def flow(self, lanes: int = 1, messages: int | None = None, ordered: bool = False) -> Flow:
+    def flow(self, lanes: int = 1, messages: int | None = None, window: int = 0) -> Flow:
         """All nodes with the channels of a program.
 
         The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so
         that more are under way at once; or, if `messages` are given, over as many as take so many each, one after the
-        other, which keeps their order on the links. If `ordered`, what one channel of the plan sends to several GPUs
-        keeps its order, too. O(nodes log nodes).
+        other, which keeps their order on the links. What one channel of the plan sends to several GPUs keeps its order,
+        too, if there is a `window`, the messages of it that may be under way at once. O(nodes log nodes).
         """
         nodes = [
             Node(each.op, each.rank, each.key, each.count, each.dst, each.src, each.src2, each.line)
@@ -148,8 +148,8 @@ class Moved:
                     earlier.readers.append(node)
         if lanes > 1 or messages is not None:
             _deal_out(nodes, self.messages, lanes, messages)
-        if ordered:
-            _keep_order(nodes)
+        if window:
+            _keep_order(nodes, window)
         last: dict[tuple[bool, Line], Node] = {}
         send: Node | None = None
         for node in nodes:
@@ -273,16 +273,16 @@ def _put_behind(earlier: Node, node: Node) -> None:
         earlier.users.append(node)
 
 
-def _keep_order(nodes: Sequence[Node]) -> None:
-    """Make every send wait for the one before it in its channel of the plan."""
-    last: dict[tuple[int, int], Node] = {}
+def _keep_order(nodes: Sequence[Node], window: int) -> None:
+    """Make every send wait for those that come `window` and more before it in its channel of the plan."""
+    sent: dict[tuple[int, int], deque[Node]] = defaultdict(lambda: deque(maxlen=window))
     for node in nodes:
         if node.op == "s" and node.line is not None:
             (channel, _), source, _ = node.line
-            before = last.get((channel, source))
-            if before is not None and before.line != node.line:
-                _put_behind(before, node)
-            last[channel, source] = node
+            before = sent[channel, source]
+            if len(before) == window and before[0].line != node.line:
+                _put_behind(before[0], node)
+            before.append(node)
 
 
 def _hazards(plan: Plan, nodes: Sequence[Node], units: int) -> list[dict[int, bool]]:

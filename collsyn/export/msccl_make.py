@@ -1,16 +1,17 @@
 """Finds the program of a schedule that a reader takes, that is right, and that simulates fastest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError, VerificationError
-from collsyn.export.msccl import Dialect, Gpu, Program
+from collsyn.export.msccl import MAX_COUNT, Dialect, Gpu, Program
 from collsyn.export.msccl_check import sound_plan, verify_program
 from collsyn.export.msccl_flow import Flow, Moved, data_flow
 from collsyn.export.msccl_limits import dealt_problem, limit_problems
 from collsyn.export.msccl_lower import make_gpus
+from collsyn.export.msccl_plan import slices_at
 from collsyn.lower.lower import lower, uncollected
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
@@ -18,13 +19,13 @@ from collsyn.model.schedule import Schedule
 # Simulated times this close are equally good.
 ALIKE = 1.01
 # How the messages between two GPUs are dealt out over channels: over so many in turns, or so that each takes a share of
-# the steps that a thread block may have, which is tried only until a program fits. And whether what a channel of the
-# plan sends to several GPUs keeps its order.
+# the steps that a thread block may have, which is tried only until a program fits. And how many messages that a channel
+# of the plan sends to several GPUs may be under way at once (0: any).
 _SHARES = (0.9, 0.6, 0.4, 0.25, 0.12)
+_WINDOWS = (0, 1, 2)
 _DEALS = (
-    *((1, 0.0, ordered) for ordered in (False, True)),
-    *((1, share, ordered) for share in _SHARES for ordered in (False, True)),
-    *((lanes, 0.0, False) for lanes in (2, 4, 8)),
+    *((1, share, window) for share in (0.0, *_SHARES) for window in _WINDOWS),
+    *((lanes, 0.0, 0) for lanes in (2, 4, 8)),
 )
 # (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
 _COMPARED = ((True, False), (True, True))
@@ -82,13 +83,14 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
     known: list[tuple[Gpu, ...]] = []
     refused, fitting_share = "", 0.0
     moved = Moved.of(plan, wanted.size_bytes)
-    for lanes, share, ordered in _DEALS:
+    for lanes, share, window in _DEALS:
         if share and fitting and share != fitting_share:
             continue
         messages = int(wanted.dialect.max_steps * share) if share else None
         first = dealt_problem(moved.dealt(lanes, messages), plan.num_ranks, wanted.dialect)
         if first is None:
-            for program in _programs(moved.flow(lanes, messages, ordered), wanted, _COMPARED, known):
+            made = _programs(moved.flow(lanes, messages, window), wanted, _COMPARED, known)
+            for program in _with_slices(made, wanted.size_bytes) if window else made:
                 problems = limit_problems(program, wanted.dialect)
                 if not problems:
                     fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
@@ -150,6 +152,16 @@ def _programs(
             max_bytes=wanted.max_bytes,
             gpus=gpus,
         )
+
+
+def _with_slices(programs: Iterable[Program], size_bytes: int) -> Iterator[Program]:
+    """Programs, and where their chunks are longer than a slice, the same of chunks that are not: the runtime sends what
+    is longer slice by slice, and goes through all steps for each, which is not the order of the plan."""
+    for program in programs:
+        yield program
+        parts = slices_at(program, size_bytes)
+        if 1 < parts <= MAX_COUNT // max(step.count for *_, step in program.steps()):
+            yield program.divided(parts)
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,14 @@ class FifoPlan(Plan):
         return f"{where(gpu, block, step, which.line)} {which.op}"
 
 
+def slices_at(program: Program, size_bytes: int) -> int:
+    """Slices of a chunk at a size: so often the runtime goes through the steps."""
+    return max(1, -(-(size_bytes // program.num_chunks) // SLICE_BYTES[program.protocol]))
+
+
 def iterations_at(program: Program, size_bytes: int) -> int:
-    """How often the runtime goes through the steps at a size: once for every slice of a chunk, here at most 8 times."""
-    chunk_bytes = size_bytes / program.num_chunks
-    return max(1, min(_MAX_ITERATIONS, -(-int(chunk_bytes) // SLICE_BYTES[program.protocol])))
+    """How often the plan of a program goes through the steps at a size: once for every slice, at most 8 times."""
+    return min(_MAX_ITERATIONS, slices_at(program, size_bytes))
 
 
 def collective_of(program: Program, root: int = 0) -> Collective:
