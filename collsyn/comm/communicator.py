@@ -102,7 +102,7 @@ class Communicator:
         self._lane = Lane(f"collsyn {tag}")
         self._context: GroupContext | None = None
         self._plans: Plans | None = None
-        self._channels: dict[tuple[int, int], Communicator] = {}
+        self._channels: dict[tuple[int, int, int], Communicator] = {}
         world.at_close(self._leave)
 
     def group(self, ranks: Sequence[int]) -> "Communicator":
@@ -247,17 +247,29 @@ class Communicator:
         return self._start(moving("alltoall", send.size, send.dtype), send, recv, async_op)
 
     def all_to_all_v(
-        self, array: Buffer, counts: Sequence[int], out: Buffer | None = None, *, async_op: bool = False
+        self,
+        array: Buffer,
+        counts: Sequence[int],
+        out: Buffer | None = None,
+        *,
+        arriving: Sequence[int] | None = None,
+        async_op: bool = False,
     ) -> Any:
-        """As `all_to_all` with `counts[d]` elements for rank d; the result is flat and as long as what arrives."""
+        """As `all_to_all` with `counts[d]` elements for rank d; the result is flat and as long as what arrives.
+
+        With `arriving`, it is an error unless `arriving[s]` elements come from rank s.
+        """
         send = as_array(array, "array")
         parts = checked_counts(counts, self.size)
+        expected = None if arriving is None else checked_counts(arriving, self.size)
         check_length(send, sum(parts), "array")
         recv = None if out is None else self._out(out, send, (), None)
 
         def task() -> Array:
             if self.size > 1:
-                return exchange_v(self._ready(), self.rank, self.size, send, parts, recv, self._world.timeout_s)
+                return exchange_v(
+                    self._ready(), self.rank, self.size, send, parts, recv, expected, self._world.timeout_s
+                )
             result = np.empty(send.size, dtype=send.dtype) if recv is None else recv
             check_length(result, send.size, "out")
             result[...] = send.reshape(result.shape)
@@ -265,17 +277,20 @@ class Communicator:
 
         return self._issue(task, "all_to_all_v", async_op)
 
-    def send(self, array: Buffer, to: int, *, async_op: bool = False) -> Any:
-        """Send elements to a rank, which receives as many of them; pairs and directions do not wait for each other."""
+    def send(self, array: Buffer, to: int, *, tag: int = 0, async_op: bool = False) -> Any:
+        """Send elements to a rank, which receives as many of them with the same tag.
+
+        Pairs, directions and tags do not wait for each other; within each, messages arrive in order.
+        """
         self._check_peer(to)
         data = as_array(array, "array")
         call = moving("broadcast", data.size, data.dtype, 0)
-        return self._channel(self.rank, to)._start(call, data, None, async_op)
+        return self._channel(self.rank, to, tag)._start(call, data, None, async_op)
 
-    def receive(self, out: Buffer, source: int, *, async_op: bool = False) -> Any:
-        """Receive elements from a rank into an array, in the order in which they were sent."""
+    def receive(self, out: Buffer, source: int, *, tag: int = 0, async_op: bool = False) -> Any:
+        """Receive elements from a rank into an array, in the order in which they were sent with this tag."""
         self._check_peer(source)
-        return self._channel(source, self.rank).broadcast(out, 0, async_op=async_op)
+        return self._channel(source, self.rank, tag).broadcast(out, 0, async_op=async_op)
 
     def barrier(self, *, async_op: bool = False) -> Any:
         """Return when all ranks have come here; all that this rank issued before is over then."""
@@ -338,10 +353,11 @@ class Communicator:
         made._be(self._world, ranks, tag, topology, self._algorithms)
         return made
 
-    def _channel(self, source: int, to: int) -> "Communicator":
-        if (source, to) not in self._channels:
-            self._channels[source, to] = self._part((source, to), "pair")
-        return self._channels[source, to]
+    def _channel(self, source: int, to: int, tag: int) -> "Communicator":
+        key = (source, to, tag)
+        if key not in self._channels:
+            self._channels[key] = self._part((source, to), f"pair, tag {tag}," if tag else "pair")
+        return self._channels[key]
 
     def _check_peer(self, peer: int) -> None:
         if not 0 <= peer < self.size or peer == self.rank:

@@ -15,15 +15,25 @@ _ANY_SIZE = -1
 
 
 def exchange_v(
-    plans: Plans, rank: int, size: int, send: Array, counts: tuple[int, ...], out: Array | None, timeout_s: float
+    plans: Plans,
+    rank: int,
+    size: int,
+    send: Array,
+    counts: tuple[int, ...],
+    out: Array | None,
+    arriving: tuple[int, ...] | None,
+    timeout_s: float,
 ) -> Array:
     """Send `counts[d]` elements, one part behind the other, to every rank d; what all ranks sent here, in rank order.
 
-    The result is `out`, or a new flat array. Raises InputError, on all ranks alike, where an `out` or a type does not
-    fit.
+    The result is `out`, or a new flat array. Raises InputError, on all ranks alike, where an `out`, a type or what a
+    rank expects to arrive does not fit.
     """
-    table = _table(plans, rank, size, [*counts, _ANY_SIZE if out is None else out.size, send.dtype.itemsize], timeout_s)
+    room = _ANY_SIZE if out is None else out.size
+    expected = (_ANY_SIZE,) * size if arriving is None else arriving
+    table = _table(plans, rank, size, [*counts, room, send.dtype.itemsize, *expected], timeout_s)
     matrix = table[:, :size]
+    _check_expected(matrix, table[:, size + 2 :])
     _check(matrix, table[:, size], table[:, size + 1])
     total = int(matrix[:, rank].sum())
     result = np.empty(total, dtype=send.dtype) if out is None else out
@@ -41,6 +51,16 @@ def _table(plans: Plans, rank: int, size: int, row: list[int], timeout_s: float)
     prepared.input[...] = row
     prepared.run(timeout_s)
     return prepared.output.reshape(size, len(row)).copy()
+
+
+def _check_expected(matrix: npt.NDArray[np.int64], expected: npt.NDArray[np.int64]) -> None:
+    wrong = np.argwhere((expected != _ANY_SIZE) & (expected != matrix.T))
+    if len(wrong):
+        rank, sender = wrong[0].tolist()
+        sent = int(matrix[sender, rank])
+        raise InputError(
+            f"counts: rank {rank} expects {int(expected[rank, sender])} elements of rank {sender}, which sends {sent}"
+        )
 
 
 def _check(matrix: npt.NDArray[np.int64], outs: npt.NDArray[np.int64], widths: npt.NDArray[np.int64]) -> None:

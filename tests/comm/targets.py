@@ -456,3 +456,26 @@ def follow_folder(bootstrap, folder):
             names.append(next(reversed(comm._plans._plans.values())).provenance["method"])
         assert comm.all_reduce(np.ones(3, np.int32)).tolist() == [comm.size] * 3
         return names
+
+
+def tags(bootstrap):
+    """Messages of a pair with different tags, received in another order than sent; what arrives."""
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        if comm.rank == 0:
+            works = [comm.send(np.full(3, tag), 1, tag=tag, async_op=True) for tag in (0, 1, 2)]
+            for work in works:
+                work.wait()
+            return None
+        return [comm.receive(np.zeros(3, np.int64), 0, tag=tag).tolist() for tag in (2, 0, 1)]
+
+
+def expect_parts(bootstrap):
+    """An exchange in which rank 1 expects other parts than it is sent: the error of every rank, and what follows it."""
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        arriving = [2, 2] if comm.rank == 0 else [1, 3]
+        try:
+            comm.all_to_all_v(np.arange(4), [2, 2], arriving=arriving)
+        except InputError as error:
+            right = comm.all_to_all_v(np.arange(4), [2, 2], arriving=[2, 2]).tolist()
+            return [str(error), right]
+    return []

@@ -170,3 +170,12 @@ def test_schedules_of_a_folder_serve_their_sizes(tmp_path):
         schedule = collsyn.synthesize("allgather", "full:3", size, method=method)
         collsyn.write_schedule(schedule, tmp_path / f"{method}.json")
     assert start("follow_folder", 3, folder=str(tmp_path)) == [["direct", "ring"]] * 3
+
+
+def test_messages_with_different_tags_do_not_wait_for_each_other():
+    assert start("tags", 2) == [None, [[tag] * 3 for tag in (2, 0, 1)]]
+
+
+def test_an_exchange_that_brings_other_parts_than_expected_fails_everywhere_and_only_once():
+    text = "counts: rank 1 expects 1 elements of rank 0, which sends 2"
+    assert start("expect_parts", 2) == [[text, [0, 1, 0, 1]], [text, [2, 3, 2, 3]]]
