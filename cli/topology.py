@@ -10,6 +10,7 @@ from ._output import Cell, emit_json, note, table, text
 from ._topology_bounds import COLUMNS as BOUND_COLUMNS
 from ._topology_bounds import bounds
 from ._topology_bounds import rows as bound_rows
+from ._topology_degrade import command as degrade_command
 from ._topology_find import command as find_command
 from ._topology_import import command as import_command
 from ._topology_import import show_assumptions
@@ -26,7 +27,7 @@ MATRIX_RANKS = 16
 
 @click.group("topology")
 def command() -> None:
-    """List the presets, show a topology, compare two, or import what other programs wrote.
+    """List, show, compare, degrade or design topologies, or import what other programs wrote.
 
     TOPO is a preset such as torus:4x4 or dgx1 (NAME[:DIMS][@key=value,...], where keys are
     bandwidth_gb_s, alpha_us and overhead), a topology or profile file, or what import reads.
@@ -39,6 +40,7 @@ command.epilog = examples(
 )
 command.add_command(import_command)
 command.add_command(find_command)
+command.add_command(degrade_command)
 
 
 @command.command("list", epilog=examples("collsyn topology list"))
