@@ -90,7 +90,7 @@ class Host:
 
     def __init__(self, ranks: int) -> None:
         machine = load_topology(f"full:{ranks}")
-        options = BenchOptions(sizes=(MIB, 4 * MIB), iterations=20, warmup=2, in_place=False, yardstick=True)
+        options = BenchOptions(sizes=(MIB, 4 * MIB), iterations=40, warmup=2, in_place=False, yardstick=True)
         self.benchmarks = [Benchmark(made(kind, machine, MIB), options, kind) for kind in ("allgather", "allreduce")]
 
     def run(self, slow: str | None, benchmarks: Sequence[Benchmark] | None = None) -> BenchResult:

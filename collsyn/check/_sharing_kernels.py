@@ -23,12 +23,14 @@ _SAME = 1e-13
 class Net(NamedTuple):
     """Links and routes: the links of route r are `route_link[route_ptr[r] : route_ptr[r + 1]]`, at most `width`.
 
-    A transfer over a route ends with `tail_bytes` that only occupy its links (overhead), and arrives `alpha_s` after
-    the last byte before them was sent.
+    A byte loads the link of entry e of `route_link` like `weight[e]` bytes of its bandwidth. A transfer over a route
+    ends with `tail_bytes` that only occupy its links (overhead), and arrives `alpha_s` after the last byte before them
+    was sent.
     """
 
     route_ptr: I64
     route_link: I32
+    weight: F64
     alpha_s: F64
     tail_bytes: F64
     bandwidth: F64
@@ -59,6 +61,7 @@ class Flows(NamedTuple):
     flow_seen: npt.NDArray[np.bool_]
     room: F64
     open_users: I64
+    open_weight: F64
     new_rate: F64
 
 
@@ -94,6 +97,7 @@ def new_flows(num_channels: int, num_links: int, width: int) -> Flows:
         flow_seen=np.zeros(num_channels, np.bool_),
         room=np.empty(num_links),
         open_users=np.empty(num_links, np.int64),
+        open_weight=np.empty(num_links),
         new_rate=np.empty(num_channels),
     )
 
@@ -215,14 +219,18 @@ def reshare(now: float, queue: Queue, net: Net, flows: Flows) -> None:
 
 @inner
 def _connected(link: int, net: Net, flows: Flows) -> tuple[int, int]:
-    """List the links and transfers that are joined to a link by sharing; returns how many there are of both."""
+    """List the links and transfers that are joined to a link by sharing, and what a byte of all of a link's loads it
+    with; returns how many there are of both."""
     flows.links[0], flows.link_seen[link] = link, True
     num_links, num_flows, looked_at = 1, 0, 0
     while looked_at < num_links:
-        entry = flows.first[flows.links[looked_at]]
+        here = flows.links[looked_at]
+        entry = flows.first[here]
+        flows.open_weight[here] = 0.0
         looked_at += 1
         while entry >= 0:
             flow = entry // net.width
+            flows.open_weight[here] += net.weight[net.route_ptr[flows.route[flow]] + entry % net.width]
             entry = flows.after[entry]
             if flows.flow_seen[flow]:
                 continue
@@ -245,6 +253,7 @@ def _connected(link: int, net: Net, flows: Flows) -> tuple[int, int]:
 def _fill(num_links: int, num_flows: int, net: Net, flows: Flows) -> None:
     """Max-min fair rates by progressive filling: all rise alike until a link is full, then those off it."""
     links, room, open_users, new_rate = flows.links, flows.room, flows.open_users, flows.new_rate
+    open_weight = flows.open_weight
     for i in range(num_flows):
         new_rate[flows.members[i]] = -1.0
     left = num_flows
@@ -254,13 +263,13 @@ def _fill(num_links: int, num_flows: int, net: Net, flows: Flows) -> None:
         for i in range(num_links):
             link = links[i]
             if open_users[link] > 0:
-                level = min(level, room[link] / open_users[link])
+                level = min(level, room[link] / open_weight[link])
                 links[kept] = link
                 kept += 1
         num_links = kept
         for i in range(num_links):
             link = links[i]
-            if open_users[link] == 0 or room[link] > level * open_users[link] * _TIE:
+            if open_users[link] == 0 or room[link] > level * open_weight[link] * _TIE:
                 continue
             entry = flows.first[link]
             while entry >= 0:
@@ -272,5 +281,6 @@ def _fill(num_links: int, num_flows: int, net: Net, flows: Flows) -> None:
                 left -= 1
                 route = flows.route[flow]
                 for e in range(net.route_ptr[route], net.route_ptr[route + 1]):
-                    room[net.route_link[e]] -= level
+                    room[net.route_link[e]] -= level * net.weight[e]
+                    open_weight[net.route_link[e]] -= net.weight[e]
                     open_users[net.route_link[e]] -= 1

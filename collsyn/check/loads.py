@@ -10,6 +10,7 @@ from collsyn.check.report import SHOWN, Problem
 from collsyn.check.structure import RELATIVE
 from collsyn.model.arrays import F64, I32, I64, Bools
 from collsyn.model.schedule import RouteCosts, Schedule
+from collsyn.model.size_rates import link_rates
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Occupancy:
         link = routes.data[entry]
         ahead = RouteCosts.of(schedule.topology, routes).before_s[entry]
         begin = messages.start_s[message] + ahead
-        share = messages.rate[message] * schedule.topology.beta_s_per_byte[link]
+        share = messages.rate[message] / link_rates(schedule.topology, link, messages.num_bytes[message])
         return cls(message, link, ahead, begin, begin + messages.busy_s[message], share)
 
     def only(self, entries: npt.NDArray[np.generic]) -> "Occupancy":

@@ -11,7 +11,8 @@ from collsyn.check.replay import replay, time_tolerance, tolerance_of
 from collsyn.check.timeline import timeline
 from collsyn.errors import Infeasible, InputError
 from collsyn.model.arrays import F64
-from collsyn.model.schedule import RouteCosts, Schedule
+from collsyn.model.schedule import RouteCosts, Schedule, message_rates
+from collsyn.model.size_rates import link_rates
 from collsyn.model.topology import Topology
 from collsyn.model.working_set import at_size
 
@@ -38,7 +39,7 @@ def retime(schedule: Schedule, size_bytes: int, topology: Topology | None = None
         )
     tolerance_s = time_tolerance(schedule)
     occupancy = Occupancy.of(schedule)
-    rate = _rates(schedule, new, occupancy, tolerance_s)
+    rate = _rates(schedule, new, size_bytes, occupancy, tolerance_s)
     waiting = replace(schedule, topology=new, size_bytes=size_bytes, rate=rate, bounds=())
     data = data_order(schedule, tolerance_s)
     turns = link_order(occupancy, new.num_links, tolerance_s)
@@ -68,8 +69,8 @@ def utilisation(schedule: Schedule) -> F64:
     return np.asarray(used / schedule.finish_s if schedule.finish_s > 0 else used * 0.0)
 
 
-def _rates(schedule: Schedule, new: Topology, occupancy: Occupancy, tolerance_s: float) -> F64:
-    """The rate column at other costs: every message keeps its part of the slowest link of its route.
+def _rates(schedule: Schedule, new: Topology, size_bytes: int, occupancy: Occupancy, tolerance_s: float) -> F64:
+    """The rate column at another size and other costs: every message keeps its part of the slowest link of its route.
 
     Where links have sped up or slowed down differently, what shares a link in this schedule gets at most its part of
     what the link carried at that time, so that the loads fit whatever falls together.
@@ -81,8 +82,12 @@ def _rates(schedule: Schedule, new: Topology, occupancy: Occupancy, tolerance_s:
     rate = part * full_new
     shared = occupancy.only(occupancy.shared_links(old.num_links, tolerance_s)[occupancy.link])
     share_of_used = shared.share / np.maximum(Sweep.of(shared, tolerance_s).highest(), shared.share)
-    np.minimum.at(rate, shared.message, share_of_used * new.bandwidth[shared.link])
-    rate[np.isinf(full_new) | ((asked == 0) & (rate >= full_new * (1 - 1e-12)))] = 0.0
+    num_bytes = messages.num_bytes * (size_bytes / schedule.size_bytes)
+    np.minimum.at(rate, shared.message, share_of_used * link_rates(new, shared.link, num_bytes[shared.message]))
+    most = message_rates(
+        new, schedule.routes, RouteCosts.of(new, schedule.routes), messages.route, np.zeros(len(rate)), num_bytes
+    )
+    rate[np.isinf(full_new) | ((asked == 0) & (rate >= most * (1 - 1e-12)))] = 0.0
     return _by_row(schedule, np.minimum(rate, full_new))
 
 

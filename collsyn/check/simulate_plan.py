@@ -11,7 +11,7 @@ from collsyn.errors import Infeasible, InputError, VerificationError
 from collsyn.model.arrays import F64, I64, Bools, Rows
 from collsyn.model.plan import READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
-from collsyn.model.size_rates import rate_limits
+from collsyn.model.size_rates import SizedRoutes
 from collsyn.model.topology import Topology
 from collsyn.model.working_set import at_size
 from collsyn.topology.hops import Hops, chains, hops
@@ -64,7 +64,7 @@ def simulate_plan(plan: Plan, topology: Topology, size_bytes: int) -> PlanTimes:
         raise InputError(f"topology {topology.name} has {topology.num_ranks} ranks; the plan needs {plan.num_ranks}")
     topology = at_size(topology, plan.collective, size_bytes)
     _check_ranks(plan)
-    num_bytes = plan.columns["length"] * (size_bytes / plan.total_units)
+    num_bytes = plan.columns["length"] * (size_bytes / plan.total_units) * plan.bytes_on_links
     transfers = Transfers.of(plan, topology, num_bytes)
     start_s, end_s, arrival_s = _run(plan, topology, num_bytes, transfers)
     on_route = np.bincount(
@@ -215,7 +215,7 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
     from collsyn.check import _plan_kernels as kernels
     from collsyn.check._sharing_kernels import new_flows, new_queue
 
-    net, route = net_for(plan, topology, transfers, num_bytes)
+    net, route = net_for(topology, transfers, num_bytes)
     program = kernels.Program(
         channel_ptr=plan.channel_ptr,
         kind=_kinds(plan, transfers),
@@ -252,56 +252,25 @@ def _run(plan: Plan, topology: Topology, num_bytes: F64, transfers: Transfers) -
     return times.start_s, times.end_s, times.arrival_s
 
 
-def net_for(plan: Plan, topology: Topology, transfers: Transfers, num_bytes: F64) -> tuple["Net", I64]:
+def net_for(topology: Topology, transfers: Transfers, num_bytes: F64) -> tuple["Net", I64]:
     """Links and routes as the kernels of sharing take them, and the route of every instruction there.
 
-    A transfer whose length lets it have less than its route would goes over one more link, of that rate, which only its
-    channel uses. Numbers of links of the topology stay. O(transfers).
+    A transfer loads a link for its length over the rate that its length has there. O(transfers).
     """
-    net, route = _net_of(topology, transfers.routes), transfers.route
-    if not topology.size_rates:
-        return net, route
-    limit, full = rate_limits(topology, transfers.routes, route, num_bytes), RouteCosts.of(topology, transfers.routes)
-    channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr))
-    route, links, bandwidth = route.copy(), transfers.routes.tuples(), net.bandwidth.tolist()
-    alpha_s, tail_bytes = net.alpha_s.tolist(), net.tail_bytes.tolist()
-    number: dict[tuple[int, int, float], int] = {}
-    for row in transfers.rows.tolist():
-        old, most = int(route[row]), float(limit[row])
-        if most >= full.rate[old]:
-            continue
-        key = (int(channel[row]), old, most)
-        if key not in number:
-            number[key] = len(links)
-            links.append((*links[old], len(bandwidth)))
-            bandwidth.append(most)
-            alpha_s.append(alpha_s[old])
-            tail_bytes.append(float(full.overhead_s[old]) * most)
-        route[row] = number[key]
-    routes = Rows.of(links)
-    limited = net._replace(
-        route_ptr=routes.ptr,
-        route_link=routes.data,
-        alpha_s=np.array(alpha_s),
-        tail_bytes=np.array(tail_bytes),
-        bandwidth=np.array(bandwidth),
-        width=int(routes.lengths().max(initial=1)),
-    )
-    return limited, route
-
-
-def _net_of(topology: Topology, routes: Rows) -> "Net":
     from collsyn.check._sharing_kernels import Net
 
-    costs = RouteCosts.of(topology, routes)
-    return Net(
-        route_ptr=routes.ptr,
-        route_link=routes.data,
+    sized = SizedRoutes.of(topology, transfers.routes, transfers.route, num_bytes)
+    costs = RouteCosts.of(topology, sized.routes)
+    net = Net(
+        route_ptr=sized.routes.ptr,
+        route_link=sized.routes.data,
+        weight=topology.bandwidth[sized.routes.data] / sized.link_rate,
         alpha_s=costs.alpha_s,
-        tail_bytes=costs.overhead_s * costs.rate,
+        tail_bytes=costs.overhead_s * sized.rate,
         bandwidth=topology.bandwidth,
-        width=int(routes.lengths().max(initial=1)),
+        width=int(sized.routes.lengths().max(initial=1)),
     )
+    return net, sized.route
 
 
 def _kinds(plan: Plan, transfers: Transfers) -> I64:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collsyn.model.arrays import F64, I32, I64, Rows, column
 from collsyn.model.bound import Bound
 from collsyn.model.collective import Collective
-from collsyn.model.size_rates import rate_limits
+from collsyn.model.size_rates import SizedRoutes
 from collsyn.model.topology import Topology
 
 COPY, REDUCE = 0, 1
@@ -228,7 +228,10 @@ def message_rates(
 ) -> F64:
     """Bytes per second of messages: what they ask for (0: all) of the slowest link, at most what their length has."""
     rate = np.where(asked > 0, asked, costs.rate[route])
-    return np.minimum(rate, rate_limits(topology, routes, route, num_bytes))
+    if not topology.size_rates:
+        return rate
+    sized = SizedRoutes.of(topology, routes, route, num_bytes)
+    return np.minimum(rate, sized.rate[sized.route])
 
 
 def _message_ids(batch: I32) -> I64:

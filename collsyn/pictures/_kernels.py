@@ -19,7 +19,7 @@ def _add(net: Net, route: int, rate: float, begin_s: float, end_s: float, bin_s:
     last = min(int(end_s / bin_s), busy.shape[1] - 1)
     for e in range(net.route_ptr[route], net.route_ptr[route + 1]):
         link = net.route_link[e]
-        part = rate / net.bandwidth[link] / bin_s
+        part = rate * net.weight[e] / net.bandwidth[link] / bin_s
         for k in range(first, last + 1):
             within = end_s if k == last else (k + 1) * bin_s
             busy[link, k] += part * (within - max(begin_s, k * bin_s))

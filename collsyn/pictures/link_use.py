@@ -70,14 +70,13 @@ def plan_use(plan: Plan, times: PlanTimes, size_bytes: int, num_bins: int = BINS
     num_bytes = plan.columns["length"] * (size_bytes / plan.total_units)
     transfers = Transfers.of(plan, topology, num_bytes)
     if len(transfers.rows) and times.finish_s > 0:
-        net, route_of = net_for(plan, topology, transfers, num_bytes)
+        net, route_of = net_for(topology, transfers, num_bytes)
         order = transfers.rows[np.argsort(times.start_s[transfers.rows], kind="stable")]
         route = route_of[order]
-        busy = np.zeros((len(net.bandwidth), num_bins))
         channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr))
         replay(
             times.start_s[order],
-            num_bytes[order] + net.tail_bytes[route],
+            transfers.work_bytes(plan, topology, num_bytes)[order] + net.tail_bytes[route],
             route,
             channel[order],
             net,
@@ -86,7 +85,7 @@ def plan_use(plan: Plan, times: PlanTimes, size_bytes: int, num_bins: int = BINS
             times.finish_s / num_bins,
             busy,
         )
-    return LinkUse(busy[: topology.num_links], times.finish_s, times.finish_s)
+    return LinkUse(busy, times.finish_s, times.finish_s)
 
 
 @dataclass(frozen=True)

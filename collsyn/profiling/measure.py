@@ -37,7 +37,7 @@ from collsyn.runtime.worker import report
 _REPEAT_BYTES = 256 << 10
 _MAX_ROUNDS, _FLAG_ROUNDS = 50, 10
 # What all ranks do with messages from this length on is timed as programs do it: a call each, several calls in a row.
-_CALL_BYTES, _CALLS_BYTES, _MAX_CALLS = 64 << 10, 4 << 20, 16
+_CALL_BYTES, _CALLS_BYTES, _MIN_CALLS, _MAX_CALLS = 64 << 10, 32 << 20, 2, 64
 # On an emulated machine every message is long.
 _EMULATED_ROUNDS, _EMULATED_FLAG_ROUNDS, _EMULATED_STREAM = 3, 1, 20
 # Share of the work that pairs alone are, where pairs together follow.
@@ -71,7 +71,7 @@ class Task:
         """Calls of one repeat, in a row."""
         if self.src >= 0 or is_emulated or self.size_bytes < _CALL_BYTES:
             return 1
-        return max(1, min(_MAX_CALLS, _CALLS_BYTES // self.size_bytes))
+        return max(_MIN_CALLS, min(_MAX_CALLS, _CALLS_BYTES // self.size_bytes))
 
     def memory_bytes(self, num_ranks: int) -> int:
         """Bytes that the prepared plan, with all pairs in it, needs on all ranks together, without its flags."""

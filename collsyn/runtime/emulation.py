@@ -17,6 +17,7 @@ from collsyn.model.arrays import I64
 from collsyn.model.bind import BoundPlan
 from collsyn.model.plan import MOVES, READS_PEER, Op, Plan
 from collsyn.model.schedule import RouteCosts
+from collsyn.model.size_rates import SizedRoutes
 from collsyn.model.topology import Topology
 from collsyn.model.working_set import at_size
 from collsyn.runtime.arena import Control, OwnSegment, Segment, attach
@@ -132,25 +133,26 @@ class Costs:
         topology = at_size(topology, plan.collective, bound.num_elements * bound.element_bytes)
         num_bytes = bound.columns["length"].astype(np.float64)
         transfers = Transfers.of(plan, topology, num_bytes)
-        routes = RouteCosts.of(topology, transfers.routes)
+        sized = SizedRoutes.of(topology, transfers.routes, transfers.route, num_bytes)
+        routes = RouteCosts.of(topology, sized.routes)
         ns = emulation.factor * 1e9
         rows = program.rows
         costs = np.zeros(len(rows), dtype=_COST)
-        costs["route"] = transfers.route[rows]
+        costs["route"] = sized.route[rows]
         costs["reads"] = np.isin(plan.columns["op"][rows], list(READS_PEER))
         costs["travel_ns"] = np.rint(signal_s(plan, topology)[rows] * ns)
         costs["local_ns"] = np.rint(local_s(plan, topology, num_bytes, transfers)[rows] * ns)
         costs["bytes"] = transfers.work_bytes(plan, topology, num_bytes)[rows]
-        rate = np.append(routes.rate, 1.0)[transfers.route[rows]]
+        rate = np.append(sized.rate, 1.0)[sized.route[rows]]
         shortest, longest = (rate * (limit_s / emulation.factor) for limit_s in _PART_S)
         costs["part"] = np.clip((num_bytes / _PARTS)[rows], shortest, longest)
         return cls(
             costs=costs,
-            route_ptr=transfers.routes.ptr.astype(np.int64),
-            route_link=transfers.routes.data.astype(np.int64),
+            route_ptr=sized.routes.ptr.astype(np.int64),
+            route_link=sized.routes.data.astype(np.int64),
             alpha_ns=np.rint(routes.alpha_s * ns).astype(np.int64),
-            overhead_bytes=routes.overhead_s * routes.rate,
-            ns_per_byte=topology.beta_s_per_byte * ns,
+            overhead_bytes=routes.overhead_s * sized.rate,
+            ns_per_byte=ns / sized.link_rate,
         )
 
 

@@ -64,13 +64,15 @@ def earliest_starts(
     route_links: npt.NDArray[np.int32],
     before_s: npt.NDArray[np.float64],
     bandwidth: npt.NDArray[np.float64],
+    weight: npt.NDArray[np.float64],
     flows_per_link: int,
 ) -> npt.NDArray[np.float64]:
     """Start of every message, taken in order; see collsyn.synth.timing.earliest_starts.
 
     Message m has rows row_ptr[m] : row_ptr[m + 1], each reading the value src_key and writing dst_key; it arrives
-    duration_s after its start, loads each link of its route for busy_s, and is reduced reduce_s after arrival. A start
-    in fixed_s (NaN: none) is kept. O(messages x (rows + links x flows)).
+    duration_s after its start, loads each link of its route for busy_s (a byte like `weight` bytes of the link's
+    bandwidth, by the entry of the routes), and is reduced reduce_s after arrival. A start in fixed_s (NaN: none) is
+    kept. O(messages x (rows + links x flows)).
     """
     num_messages = len(route)
     start = np.zeros(num_messages)
@@ -91,13 +93,14 @@ def earliest_starts(
                 at = max(at, before - duration_s[m])
             for entry in range(route_ptr[route[m]], route_ptr[route[m] + 1]):
                 link = route_links[entry]
-                room = bandwidth[link] * RATE_SLACK - rate[m]
+                room = bandwidth[link] * RATE_SLACK - rate[m] * weight[entry]
                 at = max(at, _link_free_s(ends[link], rates[link], used[link], room) - before_s[entry])
         start[m] = at
         for entry in range(route_ptr[route[m]], route_ptr[route[m] + 1]):
             link = route_links[entry]
             end = at + before_s[entry] + busy_s[m]
-            used[link] = _reserve(ends[link], rates[link], used[link], bandwidth[link], end, rate[m])
+            load = rate[m] * weight[entry]
+            used[link] = _reserve(ends[link], rates[link], used[link], bandwidth[link], end, load)
         done = at + duration_s[m] + reduce_s[m]
         for row in range(row_ptr[m], row_ptr[m + 1]):
             source, target = src_key[row], dst_key[row]

@@ -18,6 +18,7 @@ from collsyn.model.schedule import (
     column_dtypes,
     message_rates,
 )
+from collsyn.model.size_rates import SizedRoutes
 from collsyn.model.topology import Topology
 
 _COLUMNS = ("chunk", "src", "dst", "route", "rate", "op", "batch", "src_slot", "dst_slot")
@@ -120,6 +121,10 @@ def earliest_starts(
     lengths = collective.chunk_bytes(size_bytes)[columns["chunk"]]
     num_bytes = np.bincount(message, weights=lengths, minlength=num_messages).astype(np.float64)
     rate = message_rates(topology, routes, costs, route, asked, num_bytes)
+    # Where a link's rate depends on lengths, each length has a route of its own, whose links a byte loads more.
+    sized = SizedRoutes.of(topology, routes, route, num_bytes)
+    routes, route, costs = sized.routes, sized.route.astype(np.int32), RouteCosts.of(topology, sized.routes)
+    weight = topology.bandwidth[routes.data] / sized.link_rate
     transfer_s = np.where(np.isinf(rate), 0.0, num_bytes / rate)
     reduces = np.zeros(num_messages, dtype=np.bool_)
     reduces[message[columns["op"] == REDUCE]] = True
@@ -142,7 +147,8 @@ def earliest_starts(
         routes.data,
         costs.before_s,
         topology.bandwidth,
-        _flows_per_link(topology, routes, route, rate),
+        weight,
+        _flows_per_link(topology, routes, route, rate, weight),
     )
     return np.asarray(start)[message]
 
@@ -184,15 +190,15 @@ def _value_keys(columns: Mapping[str, npt.NDArray[Any]], num_ranks: int) -> tupl
     return ids[0], ids[1], len(known)
 
 
-def _flows_per_link(topology: Topology, routes: Rows, route: npt.NDArray[np.int32], rate: F64) -> int:
-    """How many flows a link has to tell apart: its bandwidth over the slowest rate that crosses it (64 at most)."""
+def _flows_per_link(topology: Topology, routes: Rows, route: npt.NDArray[np.int32], rate: F64, weight: F64) -> int:
+    """How many flows a link has to tell apart: its bandwidth over the smallest load that crosses it (64 at most)."""
     slowest = np.full(len(routes), np.inf)
     np.minimum.at(slowest, route, rate)
     per_entry = np.repeat(slowest, routes.lengths())
     entries = np.isfinite(per_entry)
     if not entries.any():
         return 2
-    share = topology.bandwidth[routes.data[entries]] / per_entry[entries]
+    share = topology.bandwidth[routes.data[entries]] / (per_entry[entries] * weight[entries])
     return int(np.clip(np.ceil(share.max()) + 1, 2, 64))
 
 

@@ -1,5 +1,7 @@
 """Rates that depend on the length of a message: what was measured is what is simulated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +19,8 @@ from collsyn.model.size_rates import from_times, rates_at
 from collsyn.model.topology import Topology
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
+from collsyn.synth.timing import Sends
+from collsyn.topology.hops import hops
 
 # A protocol that switches at 64 KiB, and caches that end at 4 MiB.
 POINTS = ((1, 2e-6), (4096, 4e-6), (65536, 14e-6), (262144, 19e-6), (4 << 20, 190e-6), (16 << 20, 1.6e-3))
@@ -104,3 +108,46 @@ def test_direct_exchanges_take_what_their_messages_take() -> None:
     verify_schedule(again).raise_if_bad()
     assert again.finish_s == pytest.approx(1.6e-3)
     assert np.all(again.messages.rate < topology.bandwidth.max())
+
+
+def two_at_once(topology: Topology, num_bytes: int) -> float:
+    """Simulated time of two messages from rank 0 to rank 1 that share its link."""
+    puts = [{"op": Op.PUT, "peer": 1, "length": 1, "src_offset": at, "dst_offset": at} for at in range(2)]
+    collective = make_collective("alltoallv", 2, counts=[[0, 2], [0, 0]])
+    plan = Plan.build(collective, [(0, [put]) for put in puts], [[]] * 2, [0] * 2)
+    return simulate_plan(plan, topology, 2 * num_bytes).finish_s
+
+
+@pytest.mark.parametrize(("num_bytes", "seconds"), POINTS[1:])
+def test_two_messages_at_once_load_their_link_as_one_after_the_other(num_bytes: int, seconds: float) -> None:
+    topology = bent(2)
+    latency_s = float(topology.alpha_s[0])
+    finish_s = two_at_once(topology, num_bytes)
+    assert finish_s == pytest.approx(latency_s + 2 * (seconds - latency_s), rel=1e-9)
+
+
+def test_a_schedule_may_not_send_two_messages_at_once_that_load_more_than_a_link() -> None:
+    topology = bent(2)
+    schedule = method("direct").synthesize(Problem("alltoall", topology, 2 * 65536, chunks_per_rank=2), Options())
+    verify_schedule(schedule).raise_if_bad()
+    # Neither asks for more than its length lets it have, but both together load the link twice.
+    together = schedule.with_times(np.zeros(schedule.num_sends), schedule.size_bytes)
+    alone = replace(together, batch=np.full(schedule.num_sends, -1, np.int32))
+    assert not verify_schedule(alone).ok
+
+
+def test_synthesis_sends_messages_that_fill_a_link_one_after_the_other() -> None:
+    topology = bent(2)
+    latency_s = float(topology.alpha_s[0])
+    sends = Sends(hops(topology).routes)
+    collective = make_collective("alltoall", 2, 2)
+    hop = int(np.flatnonzero(hops(topology).src == 0)[0])
+    mine = [c for c in range(collective.num_chunks) if collective.contributors(c)[0] == 0 != collective.receivers(c)[0]]
+    for chunk in mine:
+        sends.add([chunk], 0, 1, hop)
+    size_bytes = 4 * 65536
+    schedule = sends.timed(collective, topology, size_bytes)
+    lengths = collective.chunk_bytes(size_bytes)[mine]
+    each_s = lengths / np.minimum(rates_at(topology.size_rates[0], lengths), topology.bandwidth[0])
+    assert len(mine) == 2
+    assert schedule.finish_s == pytest.approx(latency_s + each_s.sum())

@@ -60,7 +60,7 @@ typedef struct {
     const int64_t *route_link;
     const int64_t *alpha_ns;      /* of each route */
     const double *overhead_bytes; /* of each route: as many as pass in the time of the overhead */
-    const double *ns_per_byte;    /* of each link */
+    const double *ns_per_byte;    /* of each entry of route_link */
     uint64_t flags_rise;          /* by that in a call, at most */
 } emulation;
 
@@ -134,7 +134,8 @@ static int book_part(const emulation *e, channel *ch, const cost *c) {
         int64_t number = e->route_link[begin + ch->booked];
         link_book *link = &e->links[number];
         if (!lock(link)) return 0;
-        int64_t over = book(link, ch->clock, (int64_t)(ch->part * e->ns_per_byte[number] + 0.5));
+        double need = ch->part * e->ns_per_byte[begin + ch->booked];
+        int64_t over = book(link, ch->clock, (int64_t)(need + 0.5));
         __atomic_store_n(&link->lock, 0, __ATOMIC_RELEASE);
         if (over > ch->passed) ch->passed = over;
     }
