@@ -37,7 +37,8 @@ def make_channels(
     enters over it, and more where the schedule has several messages there at once.
 
     When a rank has more than `max_channels`, they are shared in turn. What stays in a rank follows the move that
-    brought it. O(runs log runs).
+    brought it; what a peer has put there is taken on beside what else enters from that side, so that telling other
+    channels of it does not have to wait for what is on its way to a peer. O(runs log runs).
     """
     num_ranks = flow.schedule.collective.num_ranks
     leaving, entering = _link_lines(flow) if lines_by == "link" else _peer_lines(flow)
@@ -45,17 +46,23 @@ def make_channels(
     line_of: list[tuple[bool, int, int] | None] = []
     partners: dict[tuple[int, int], tuple[bool, int, int]] = {}
     involved = np.zeros(num_ranks, dtype=np.bool_)
-    for run in runs:
-        action = run.first
+    source_of: list[int] = []
+    for i, run in enumerate(runs):
+        action, row, partner, source = run.first, run.first.row, run.first.partner, -1
         involved[action.rank] = True
+        if partner < 0:
+            source = next((k for k in needs[i] if runs[k].first.dst.memory == action.src.memory), -1)
+            if source >= 0 and runs[source].first.rank != action.rank:
+                row, partner = runs[source].first.row, runs[source].first.rank
+        source_of.append(source)
         line = None
-        if action.partner >= 0:
-            involved[action.partner] = True
+        if partner >= 0:
+            involved[partner] = True
             puts = action.op == Op.PUT
-            line = (puts, *(leaving if puts else entering)[action.row])
-            nearest = (action.partner - action.rank) % num_ranks
+            line = (puts, *(leaving if puts else entering)[row])
+            nearest = (partner - action.rank) % num_ranks
             lines[action.rank][line] = min(lines[action.rank].get(line, num_ranks), nearest)
-            partners.setdefault((action.rank, action.partner), line)
+            partners.setdefault((action.rank, partner), line)
         line_of.append(line)
     sizes, number = [], []
     for rank, found in enumerate(lines):
@@ -67,16 +74,15 @@ def make_channels(
         (rank, partner): begin[rank] + number[rank][line] * lanes % sizes[rank]
         for (rank, partner), line in partners.items()
     }
-    at_home = Counter(run.first.rank for run in runs if run.first.partner < 0)
+    at_home = Counter(run.first.rank for run, line in zip(runs, line_of, strict=True) if line is None)
     seen: Counter[int] = Counter()
     of_run: list[list[int]] = []
     for i, run in enumerate(runs):
         action, size, line = run.first, sizes[run.first.rank], line_of[i]
-        source = next((k for k in needs[i] if runs[k].first.dst.memory == action.src.memory), None)
         if line is not None:
             base = number[action.rank][line] * lanes
-        elif source is not None and runs[source].first.rank == action.rank:
-            of_run.append(of_run[source])
+        elif source_of[i] >= 0:
+            of_run.append(of_run[source_of[i]])
             continue
         else:
             base = seen[action.rank] * size // at_home[action.rank]

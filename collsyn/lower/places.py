@@ -8,6 +8,7 @@ from collsyn.check.replay import members
 from collsyn.lower.flow import Flow, Version
 from collsyn.model.collective import Collective
 from collsyn.model.plan import Buffer, Op
+from collsyn.model.schedule import RouteCosts
 
 _AT_END = 1 << 60
 
@@ -67,6 +68,9 @@ class _Placement:
         self.write_at: list[int] = flow.write_at.tolist()
         self.start_s: list[float] = flow.start_s.tolist()
         self.done_s: list[float] = flow.done_s.tolist()
+        # How long a rank that waits for a place to be free takes to hear of it.
+        schedule = flow.schedule
+        self.told_s: list[float] = RouteCosts.of(schedule.topology, schedule.routes).alpha_s[schedule.route].tolist()
         self.src: list[int] = flow.schedule.src.tolist()
         self.dst: list[int] = flow.schedule.dst.tolist()
         self.place: dict[Version, Place] = {}
@@ -204,8 +208,9 @@ class _Cell:
         if at == self._all.read_at[row]:
             return
         stay = _Stay(self._all.read_at[row], self._all.start_s[row], None, at, self._all.done_s[row])
+        early = _Stay(stay.begin, stay.begin_s - self._all.told_s[row], None, stay.end, stay.end_s)
         for place, stays in self._stays.items():
-            if place is not self._output and all(self._apart(stay, other, None) for other in stays):
+            if place is not self._output and all(self._apart(early, other, None) for other in stays):
                 break
         else:
             place = self._new_scratch(version)
@@ -234,7 +239,10 @@ class _Cell:
 
     def _enter(self, version: Version, places: list[Place], at: int, at_s: float) -> bool:
         """Put a version into the first place that is free for it, beginning at a position and time."""
-        stay = _Stay(at, at_s, version)
+        stay, row = _Stay(at, at_s, version), version.row
+        # A result has no other place to go to than the output.
+        if not version.final and self._all.src[row] != self._all.dst[row] and at == self._all.read_at[row]:
+            stay = _Stay(at, at_s - self._all.told_s[row], version)
         for place in places:
             stays = self._stays[place]
             if all(self._apart(stay, other, version) for other in stays):

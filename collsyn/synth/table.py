@@ -22,11 +22,14 @@ METHODS: dict[str, str] = {
     "swing-latency": "collsyn.synth.swing:SWING_LATENCY",
     "bine": "collsyn.synth.bine:BINE",
     "bfb": "collsyn.synth.bfb:BFB",
+    "bfb-repaired": "collsyn.synth.bfb_repair:REPAIRED",
     "paths": "collsyn.synth.paths:PATHS",
     "trees": "collsyn.synth.trees:TREES",
     "joint": "collsyn.synth.joint:JOINT",
     "translated": "collsyn.synth.translated:TRANSLATED",
     "rebalanced": "collsyn.synth.rebalanced:REBALANCED",
+    "symmetric": "collsyn.synth.symmetric:SYMMETRIC",
+    "lockstep": "collsyn.synth.lockstep:LOCKSTEP",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 
