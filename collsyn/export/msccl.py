@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
 # Bytes of data in one piece at most: half of the 4 MiB buffer with Simple, an eighth of their smaller ones with others.
 SLICE_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 512 << 10}
+# Bytes on a link for a byte of data: LL sends 4 bytes of flag behind every 4, LL128 8 behind every 120.
+WIRE_BYTES = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
 # Where a file names no end of its sizes, the one reader that allows this ends here.
 DEFAULT_MAX_BYTES = 128 << 20
 MAX_COUNT = 71

@@ -12,8 +12,18 @@ from math import lcm
 
 import numpy as np
 
-from collsyn.export.msccl import FIFO_DEPTH, RECEIVES, SENDS, SLICE_BYTES, Program, Step, shard_chunks, where
-from collsyn.model.arrays import I64, Rows
+from collsyn.export.msccl import (
+    FIFO_DEPTH,
+    RECEIVES,
+    SENDS,
+    SLICE_BYTES,
+    WIRE_BYTES,
+    Program,
+    Step,
+    shard_chunks,
+    where,
+)
+from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective, make_collective
 from collsyn.model.kinds import ROOTED
 from collsyn.model.plan import COLUMNS, Buffer, Op, Plan
@@ -41,6 +51,12 @@ class FifoPlan(Plan):
     origin: I64 = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
     chunk_units: int = 1
     base: tuple[Mapping[str, _At], ...] = ()
+
+    @property
+    def bytes_on_links(self) -> F64:
+        """The flags that a protocol sends with the data."""
+        wire = 1.0 if self.program is None else WIRE_BYTES[self.program.protocol]
+        return np.where(self.columns["op"] == Op.PUT, wire, 1.0)
 
     def place(self, instruction: int) -> str:
         """The step that an instruction belongs to, in the words of the file."""

@@ -330,8 +330,9 @@ class _Writer:
             for rank in self._ranks(g, op, target):
                 place, _ = self._span(rank, op, target)
                 kind, peer = (Op.COPY, -1) if rank == g else (Op.PUT, rank)
-                self._add("move", op=kind, peer=peer, dst=place, src=value, length=length)
-                if op.name == "gstorepkt":
+                packets = op.name == "gstorepkt"
+                self._add("move", op=kind, peer=peer, dst=place, src=value, length=length, packets=packets)
+                if packets:
                     self._packets(rank, place, length)
 
     def _packets(self, rank: int, place: Place, length: int) -> None:

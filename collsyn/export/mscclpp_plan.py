@@ -5,13 +5,13 @@ whoever else signalled or waited first.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from collsyn.export.mscclpp import Program
 from collsyn.export.mscclpp_lanes import Entry, Key, Lanes, Origin, make_lanes, place_name
-from collsyn.model.arrays import Rows
+from collsyn.model.arrays import F64, Bools, Rows
 from collsyn.model.plan import COLUMNS, Op, Plan
 
 _NAMES = tuple(COLUMNS)
@@ -19,9 +19,15 @@ _NAMES = tuple(COLUMNS)
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan(Plan):
-    """A plan that knows which operation of which thread block its instructions belong to."""
+    """A plan that knows which operation of which thread block its instructions belong to, and which move packets."""
 
     origin: tuple[Origin, ...] = ()
+    packets: Bools = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+
+    @property
+    def bytes_on_links(self) -> F64:
+        """Packets bring a flag with every word."""
+        return np.where(self.packets, 2.0, 1.0)
 
     def place(self, instruction: int) -> str:
         """The operation that an instruction belongs to, in the words of the file."""
@@ -38,6 +44,7 @@ def plan_of(lanes: Lanes) -> BlockPlan:
     flags = _Flags(lanes)
     rows: list[list[int]] = []
     origin: list[Origin] = []
+    packets: list[bool] = []
     ptr = [0]
     for number, lane in enumerate(lanes.lanes):
         raised: dict[Key, int] = defaultdict(int)
@@ -46,6 +53,7 @@ def plan_of(lanes: Lanes) -> BlockPlan:
             made = _rows(flags, number, lane.rank, entry, raised, taken)
             rows += made
             origin += [entry.origin] * len(made)
+            packets += [entry.packets and entry.op == Op.PUT] * len(made)
         ptr.append(len(rows))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(_NAMES))
     # A segment is at most as long as the user's size.
@@ -67,6 +75,7 @@ def plan_of(lanes: Lanes) -> BlockPlan:
         routes=Rows.of([]),
         name=lanes.program.name or f"{lanes.program.collective} mscclpp",
         origin=tuple(origin),
+        packets=np.array(packets, dtype=np.bool_),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.model.arrays import I32, I64, Rows, column
+from collsyn.model.arrays import F64, I32, I64, Rows, column
 from collsyn.model.collective import Collective
 from collsyn.model.topology import Topology
 
@@ -155,6 +155,11 @@ class Plan:
     def total_units(self) -> int:
         """Units of this plan that make up the size that users give."""
         return self.collective.total_units * self.units_per_chunk_unit
+
+    @property
+    def bytes_on_links(self) -> F64:
+        """What links carry for every byte that an instruction moves, 1 unless a runtime sends more than the data."""
+        return np.ones(self.num_instructions)
 
     def channels_of(self, rank: int) -> I64:
         """Channel numbers of a rank, ascending."""

@@ -120,7 +120,17 @@ def test_what_is_read_back_behaves_as_what_was_written(problem, seed):
 def test_files_take_the_time_of_their_plans(kind, topology, size, name):
     schedule = synthesize(kind, topology, size, method=name)
     plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
-    assert exported(schedule).facts["simulated_us"] == pytest.approx(plan_s * 1e6, rel=0.02)
+    assert exported(schedule, protocol="Simple").facts["simulated_us"] == pytest.approx(plan_s * 1e6, rel=0.02)
+
+
+def test_protocols_take_the_time_of_the_flags_that_they_send():
+    """Alone on a link without latency, a message takes the time of its bytes there: LL sends every byte twice."""
+    schedule = synthesize("allgather", "full:2@alpha_us=0", "1M", method="direct")
+    facts = {name: exported(schedule, protocol=name).facts for name in ("Simple", "LL", "LL128")}
+    plain_us = (1 << 19) / float(schedule.topology.bandwidth[0]) * 1e6
+    assert facts["Simple"]["simulated_us"] == pytest.approx(plain_us)
+    assert facts["LL"]["simulated_us"] == pytest.approx(2 * plain_us)
+    assert facts["LL128"]["simulated_us"] == pytest.approx(plain_us * 128 / 120)
 
 
 def test_a_ring_needs_one_thread_block_a_gpu_and_no_dependency():
@@ -364,7 +374,7 @@ def test_sends_of_one_channel_of_the_plan_can_keep_their_order():
             for nodes in sends
         ]
         assert waits == [{window} if window else set()] * 5
-    made = exported(plan, size_bytes=1 << 20)
+    made = exported(plan, size_bytes=1 << 20, protocol="Simple")
     assert made.facts["simulated_us"] * 1e-6 <= 1.02 * simulate_plan(plan, plan.topology, 1 << 20).finish_s
 
 

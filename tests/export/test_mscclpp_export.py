@@ -395,3 +395,9 @@ def test_schedules_across_boxes_give_their_result(schedule, seed):
     elements = lcm(after.total_units, plan.total_units)
     assert outputs(after, elements, seed=seed) == outputs(plan, elements)
     assert harm(json.loads(file.content), range(2)) is None
+
+
+def test_packets_take_twice_their_bytes_on_the_links():
+    schedule = synthesize("allgather", "full:2@alpha_us=0", "64K", method="direct")
+    plain, packets = (exported(schedule, protocol=name).facts["simulated_us"] for name in ("Simple", "LL"))
+    assert packets == pytest.approx(2 * plain)
