@@ -37,7 +37,7 @@ def window(value: str) -> tuple[float, float]:
 
     first, _, last = value.partition(":")
     try:
-        begin, end = float(first), float(last)
+        begin, end = (float(part.strip().removesuffix("us")) for part in (first, last))
     except ValueError:
         raise click.BadParameter(f"{value!r} is not A:B, two times in microseconds") from None
     if not (0 <= begin < end < math.inf):
@@ -79,15 +79,23 @@ def command(
     expect on a machine. TOPO gives the costs, for example a measured profile.
     """
     from collsyn.check.recognise import read_content
+    from collsyn.model.large_file import is_large
     from collsyn.model.schedule import Schedule
     from collsyn.topology.resolve import load_topology
+
+    from ._large import refuse_plot, simulate_large
 
     if plot is not None:
         from collsyn.pictures.sheet import require_picture
 
         require_picture(plot)
-    _, what = read_content(file)
     costs = load_topology(topology) if topology is not None else None
+    if is_large(file):
+        refuse_plot(plot, with_plan)
+        asked = chosen_sizes(size, sizes, default=None)
+        _print(*simulate_large(file, asked.size_bytes, costs, show_ranks, window_s), asked.is_sweep, as_json)
+        return
+    _, what = read_content(file)
     machine = costs if costs is not None else what.topology if isinstance(what, Schedule) else None
     if machine is not None:
         note_assumptions(machine)
@@ -107,10 +115,14 @@ def command(
         first = None
     if plot is not None:
         _plot(plot, documents, first, simulated)
+    _print(documents, drawings, asked.is_sweep, as_json)
+
+
+def _print(documents: list[dict[str, Any]], drawings: list[str], is_sweep: bool, as_json: bool) -> None:
     if as_json:
         for document, drawn in zip(documents, drawings, strict=False):
             document["timeline"] = drawn.splitlines()
-        emit_json(documents if asked.is_sweep else documents[0])
+        emit_json(documents if is_sweep else documents[0])
         return
     _show(documents)
     for drawn in drawings:

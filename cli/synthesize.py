@@ -52,7 +52,7 @@ INTERRUPTED = 130
 @time_limit_option()
 @seed_option()
 @click.option("--plan", "with_plan", is_flag=True, help="Lower and simulate the plan, too, above 64 ranks.")
-@output_option("Where to write the schedule (.npz: columns), or none. [default: collsyn-out/schedules/...]")
+@output_option("Where to write it (.npz: columns, .large: tables), or none. [default: collsyn-out/schedules/...]")
 @json_option()
 def command(
     collective: str,
@@ -78,8 +78,11 @@ def command(
     quickest is kept. Ctrl-C keeps the best so far.
     """
     from collsyn.files import require_writable
+    from collsyn.portfolio.large import is_large_problem
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
+
+    from ._large import show_synthesized, synthesized
 
     asked = chosen_sizes(size, sizes)
     if asked.is_sweep and output not in (None, "none"):
@@ -93,7 +96,14 @@ def command(
     options = Options(seed=seed, time_limit_s=time_limit_s)
     documents, stopped = [], False
     for size_bytes in asked.size_bytes:
-        candidates = _solved(replace(problem, size_bytes=size_bytes), options, method, with_plan)
+        sized = replace(problem, size_bytes=size_bytes)
+        if is_large_problem(sized, method, output):
+            file = Path(output) if output else _default_file(sized, "large")
+            documents.append(synthesized(sized, options, method, None if output == "none" else file))
+            if not as_json:
+                show_synthesized(documents[-1])
+            continue
+        candidates = _solved(sized, options, method, with_plan)
         stopped = any(candidate.interrupted for candidate in candidates)
         documents.append(_finished(candidates, output))
         if not as_json:
@@ -125,7 +135,8 @@ def _finished(candidates: Sequence["Candidate"], output: str | None) -> dict[str
     assert schedule is not None
     file = None
     if output != "none":
-        file = Path(output) if output else _default_file(schedule)
+        form = "json" if schedule.num_sends <= MAX_JSON_SENDS else "npz"
+        file = Path(output) if output else _default_file(schedule, form)
         write_schedule(schedule, file)
     document = summary(schedule, found.plan_s, found.synthesis_s, found.verify_s, None if file is None else str(file))
     return {**document, "candidates": [_candidate_document(candidate) for candidate in candidates]}
@@ -143,13 +154,14 @@ def _candidate_document(candidate: "Candidate") -> dict[str, Any]:
     }
 
 
-def _default_file(schedule: "Schedule") -> Path:
-    """collsyn-out/schedules/COLLECTIVE-TOPOLOGY-SIZE, with the form that fits the number of sends."""
+def _default_file(what: "Schedule | Problem", form: str) -> Path:
+    """collsyn-out/schedules/COLLECTIVE-TOPOLOGY-SIZE.FORM."""
+    from collsyn.synth.problem import Problem
     from collsyn.units import format_size
 
-    place = re.sub(r"[^A-Za-z0-9._-]+", "-", schedule.topology.name).strip("-.")[:80] or "topology"
-    name = f"{schedule.collective.kind}-{place}-{format_size(schedule.size_bytes)}"
-    form = "json" if schedule.num_sends <= MAX_JSON_SENDS else "npz"
+    kind = what.kind if isinstance(what, Problem) else what.collective.kind
+    place = re.sub(r"[^A-Za-z0-9._-]+", "-", what.topology.name).strip("-.")[:80] or "topology"
+    name = f"{kind}-{place}-{format_size(what.size_bytes)}"
     return OUT / "schedules" / f"{name}.{form}"
 
 

@@ -7,11 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from collsyn.check.large import listed
 from collsyn.check.report import Report
 from collsyn.errors import InputError
 from collsyn.files import read_bytes
 from collsyn.model import plan_file, schedule_file
 from collsyn.model.fields import Fields, parse_document
+from collsyn.model.large_file import is_large, read_large
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
@@ -111,7 +113,12 @@ def read_any(path: str | Path) -> tuple[str, Schedule | Plan]:
 
 
 def read_content(path: str | Path) -> tuple[str, Schedule | Plan | Foreign]:
-    """Kind and content of a file; raises InputError, which says what else the file is if known."""
+    """Kind and content of a file; raises InputError, which says what else the file is if known.
+
+    A large schedule is found right and listed send by send; raises as `listed`.
+    """
+    if is_large(path):
+        return "schedule", listed(read_large(path), str(path))
     content = Content.of(Path(path))
     for known in FORMATS:
         if known.matches(content):

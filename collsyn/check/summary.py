@@ -7,6 +7,7 @@ import numpy as np
 
 from collsyn.model.bound import Bound
 from collsyn.model.collective import Collective
+from collsyn.model.large_file import LargeSchedule
 from collsyn.model.metrics import algbw_gb_s, busbw_gb_s
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import RouteCosts, Schedule
@@ -17,7 +18,7 @@ SCHEMA = "collsyn-summary/1"
 
 
 def summary(
-    schedule: Schedule,
+    schedule: Schedule | LargeSchedule,
     plan_s: float | None = None,
     synthesis_s: float | None = None,
     verify_s: float | None = None,
@@ -85,14 +86,19 @@ def plan_summary(
     }
 
 
-def steps(schedule: Schedule) -> float | None:
+def steps(schedule: Schedule | LargeSchedule) -> float | None:
     """The finish in units of (alpha + beta x chunk), or None where links, routes or chunks are unequal."""
     topology, units = schedule.topology, schedule.collective.units
     equal = all(np.ptp(values) == 0 for values in (topology.alpha_s, topology.beta_s_per_byte, units) if len(values))
-    used = np.unique(schedule.route[schedule.src != schedule.dst])
-    if not equal or not len(used):
+    if not equal or not schedule.num_sends:
         return None
-    alpha_s = RouteCosts.of(topology, schedule.routes).alpha_s[used]
+    if isinstance(schedule, Schedule):
+        used = np.unique(schedule.route[schedule.src != schedule.dst])
+        alpha_s = RouteCosts.of(topology, schedule.routes).alpha_s[used]
+    else:
+        alpha_s = topology.alpha_s
+    if not len(alpha_s):
+        return None
     if np.ptp(alpha_s) > 0:
         return None
     chunk_bytes = float(schedule.collective.chunk_bytes(schedule.size_bytes)[0])
@@ -100,14 +106,20 @@ def steps(schedule: Schedule) -> float | None:
     return schedule.finish_s / step_s
 
 
-def _bounds(schedule: Schedule) -> tuple[Bound, Bound]:
+def _bounds(schedule: Schedule | LargeSchedule) -> tuple[Bound, Bound]:
     """The largest fluid bound and chunk bound that the schedule carries, computed where it carries none."""
     from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
+    from collsyn.bounds.large import large_bounds
 
     problem = (schedule.collective, schedule.topology, schedule.size_bytes)
     known = {scope: [b for b in schedule.bounds if b.scope == scope] for scope in ("fluid", "chunk")}
-    fluid = known["fluid"] or [fluid_bound(*problem)]
-    chunk = known["chunk"] or [chunk_bound(*problem, batched=avoids_overhead(schedule))]
+    if isinstance(schedule, Schedule):
+        fluid = known["fluid"] or [fluid_bound(*problem)]
+        chunk = known["chunk"] or [chunk_bound(*problem, batched=avoids_overhead(schedule))]
+    else:
+        fluid, chunk = known["fluid"], known["chunk"]
+        if not fluid or not chunk:
+            fluid, chunk = ([bound] for bound in large_bounds(*problem))
     return max(fluid, key=lambda bound: bound.time_s), max(chunk, key=lambda bound: bound.time_s)
 
 

@@ -4,12 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from collsyn.check import plan_checks
+from collsyn.check.bound_check import bound_problems
+from collsyn.check.large import verify_large
 from collsyn.check.loads import load_problems
 from collsyn.check.recognise import read_content
 from collsyn.check.replay import replay, time_tolerance
 from collsyn.check.report import Findings, Problem, Report
 from collsyn.check.structure import batch_problems, field_problems, rate_problems, route_problems
-from collsyn.check.words import us
+from collsyn.model.large_file import is_large, read_large
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
@@ -43,7 +45,7 @@ def verify_schedule(schedule: Schedule) -> Report:
     findings.add("held", *_split(flow.held, "every sender holds what it sends"))
     findings.add("reductions", *_split(flow.reductions, "no contribution twice"))
     findings.add("result", *_split(flow.result, "every receiver ends with the result"))
-    findings.add("bounds", _bound_problems(schedule), f"{len(schedule.bounds)} rechecked")
+    findings.add("bounds", bound_problems(schedule), f"{len(schedule.bounds)} rechecked")
     return findings.report()
 
 
@@ -72,6 +74,8 @@ def verify_plan(plan: Plan) -> Report:
 
 def verify_file(path: str | Path) -> Report:
     """The report of a schedule, plan or foreign program, recognised by content; raises InputError where it is none."""
+    if is_large(path):
+        return verify_large(read_large(path))
     kind, what = read_content(path)
     if isinstance(what, Schedule):
         report = verify_schedule(what)
@@ -82,20 +86,3 @@ def verify_file(path: str | Path) -> Report:
 
 def _split(found: tuple[list[Problem], int], passed: str) -> tuple[list[Problem], str, int]:
     return found[0], passed, found[1]
-
-
-def _bound_problems(schedule: Schedule) -> list[Problem]:
-    if not schedule.bounds:
-        return []
-    from collsyn.bounds import recheck
-
-    problems = []
-    for bound in schedule.bounds:
-        where = f"{bound.scope} bound of {us(bound.time_s)}"
-        wrong = recheck(bound, schedule.collective, schedule.topology, schedule.size_bytes)
-        if wrong is not None:
-            problems.append(Problem(where, f"certificate of kind {bound.kind} does not hold", "a proof", wrong))
-        elif schedule.finish_s < bound.time_s * (1 - 1e-9):
-            expected = f"at least {us(bound.time_s)}"
-            problems.append(Problem(where, "is beaten by the schedule itself", expected, us(schedule.finish_s)))
-    return problems

@@ -180,16 +180,18 @@ class _Builder:
         self.set_ids: dict[tuple[int, ...], int] = {}
 
     def add_group(self, group: tuple[int, ...], cells: _Cells, scale: int) -> None:
-        known: dict[tuple[int, ...], int] = {}
+        # Long ones are told by identity: chunks share them, and to hash all ranks anew for each would take long.
+        known: dict[tuple[int, ...] | int, int] = {}
         for units, in_offset, out_offset, pre, post in cells.rows:
             if units == 0:
                 continue
             ids = []
             for local in (pre, post):
-                if local not in known:
+                key = local if len(local) < 32 else id(local)
+                if key not in known:
                     ranks = tuple(sorted(group[i] for i in local))
-                    known[local] = self.set_ids.setdefault(ranks, len(self.set_ids))
-                ids.append(known[local])
+                    known[key] = self.set_ids.setdefault(ranks, len(self.set_ids))
+                ids.append(known[key])
             self.columns.append((units * scale, in_offset * scale, out_offset * scale, ids[0], ids[1]))
 
     def build(
