@@ -3,12 +3,24 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-# Pieces that a channel between two GPUs holds: its buffer has 8 steps, of which a piece takes 4 with Simple.
-FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
-# Bytes of data in one piece at most: half of the 4 MiB buffer with Simple, an eighth of their smaller ones with others.
-SLICE_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 512 << 10}
-# Bytes on a link for a byte of data: LL sends 4 bytes of flag behind every 4, LL128 8 behind every 120.
-WIRE_BYTES = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How a runtime moves data: pieces that a channel between two GPUs holds, bytes of data in a piece at most, and
+    what goes over a link for a byte of data."""
+
+    depth: int
+    slice_bytes: int
+    bytes_on_links: float
+
+
+# Channels have 8 steps. A piece takes 4 with Simple, which is half of the 4 MiB of its buffer, and one with the others,
+# whose buffers are smaller; LL sends 4 bytes of flag behind every 4 of data, LL128 8 behind every 120.
+PROTOCOLS = {
+    "Simple": Protocol(2, 2 << 20, 1.0),
+    "LL": Protocol(8, 32 << 10, 2.0),
+    "LL128": Protocol(8, 512 << 10, 128 / 120),
+}
 # Where a file names no end of its sizes, the one reader that allows this ends here.
 DEFAULT_MAX_BYTES = 128 << 20
 MAX_COUNT = 71
@@ -122,7 +134,7 @@ class Program:
 
     def longest_piece(self, size_bytes: int) -> int:
         """Chunks that travel as one piece at most when the user's size is that."""
-        return max(1, min(MAX_COUNT, SLICE_BYTES[self.protocol] * self.num_chunks // max(size_bytes, 1)))
+        return max(1, min(MAX_COUNT, PROTOCOLS[self.protocol].slice_bytes * self.num_chunks // max(size_bytes, 1)))
 
     def shortest_piece(self) -> int:
         """The same at the largest size that uses the program: channels are fullest there."""
@@ -165,60 +177,43 @@ class Dialect:
     protocols: tuple[str, str, str]
 
 
-_COMMON = {"allreduce": "allreduce", "allgather": "allgather", "reduce": "reduce", "broadcast": "broadcast"}
-_EXECUTOR = {
-    **_COMMON,
-    "reducescatter": "reducescatter",
-    "alltoall": "alltoall",
-    "gather": "gather",
-    "scatter": "scatter",
-}
-_BASE = frozenset({"ngpus", "nchannels", "nchunksperloop", "proto", "coll", "inplace"})
-
-DIALECTS = {
-    dialect.name: dialect
-    for dialect in (
-        Dialect(
-            name="msccl",
-            reader="microsoft/msccl (NCCL 2.12)",
-            max_steps=256,
-            max_blocks=216,
-            max_channels=32,
-            required=_BASE | {"name"},
-            collectives={**_COMMON, "reducescatter": "reduce_scatter", "alltoall": "alltoall"},
-            both_places=False,
-            unlimited=1 << 40,
-            max_dep_block=215,
-            protocols=("LL", "LL128", "Simple"),
-        ),
-        Dialect(
-            name="azure",
-            reader="Azure/msccl-executor-nccl (NCCL 2.23)",
-            max_steps=64,
-            max_blocks=1024,
-            max_channels=32,
-            required=_BASE | {"outofplace", "minBytes", "maxBytes"},
-            collectives=_EXECUTOR,
-            both_places=True,
-            unlimited=0,
-            max_dep_block=127,
-            protocols=("LL", "LL128", "Simple"),
-        ),
-        Dialect(
-            name="rccl",
-            reader="ROCm/rccl before 2.28.3, the release that deprecated MSCCL",
-            max_steps=64,
-            max_blocks=64,
-            max_channels=128,
-            required=_BASE | {"outofplace", "minBytes", "maxBytes"},
-            collectives=_EXECUTOR,
-            both_places=True,
-            unlimited=0,
-            max_dep_block=63,
-            protocols=("LL", "Simple", "Simple"),
-        ),
-    )
-}
+_KINDS = ("allreduce", "allgather", "reduce", "broadcast", "reducescatter", "alltoall")
+_AZURE = Dialect(
+    name="azure",
+    reader="Azure/msccl-executor-nccl (NCCL 2.23)",
+    max_steps=64,
+    max_blocks=1024,
+    max_channels=32,
+    required=frozenset({"ngpus", "nchannels", "nchunksperloop", "proto", "coll", "inplace"})
+    | {"outofplace", "minBytes", "maxBytes"},
+    collectives={kind: kind for kind in (*_KINDS, "gather", "scatter")},
+    both_places=True,
+    unlimited=0,
+    max_dep_block=127,
+    protocols=("LL", "LL128", "Simple"),
+)
+_RCCL = replace(
+    _AZURE,
+    name="rccl",
+    reader="ROCm/rccl before 2.28.3, the release that deprecated MSCCL",
+    max_blocks=64,
+    max_channels=128,
+    max_dep_block=63,
+    protocols=("LL", "Simple", "Simple"),
+)
+_MSCCL = replace(
+    _AZURE,
+    name="msccl",
+    reader="microsoft/msccl (NCCL 2.12)",
+    max_steps=256,
+    max_blocks=216,
+    required=_AZURE.required - {"outofplace", "minBytes", "maxBytes"} | {"name"},
+    collectives={**{kind: kind for kind in _KINDS}, "reducescatter": "reduce_scatter"},
+    both_places=False,
+    unlimited=1 << 40,
+    max_dep_block=215,
+)
+DIALECTS = {dialect.name: dialect for dialect in (_MSCCL, _AZURE, _RCCL)}
 # Names of files -> ours.
 COLLECTIVES = {name: kind for dialect in DIALECTS.values() for kind, name in dialect.collectives.items()}
 

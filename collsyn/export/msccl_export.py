@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collsyn.errors import InputError
-from collsyn.export.msccl import DIALECTS, FIFO_DEPTH, Dialect
+from collsyn.export.msccl import DIALECTS, PROTOCOLS, Dialect
 from collsyn.export.msccl_make import Made, Wanted, make_program
 from collsyn.export.msccl_write import config_text, program_text
-from collsyn.export.sets import borders, by_size, name_of
+from collsyn.export.sets import borders, by_protocol, by_size, name_of
 from collsyn.export.table import Exported, Options
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 from collsyn.units import format_size, s_to_us
 
-# Up to these sizes LL and LL128 are the usual choice; they hold less, and need no fences.
-_LL_BYTES, _LL128_BYTES = 256 << 10, 4 << 20
 # Files that the reader of the dialect msccl loads.
 _MAX_FILES = 4
 
@@ -23,8 +21,8 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     """Files for schedules of one collective at several sizes, each for the sizes from half way (in logarithms) to the
     one below up to half way to the one above; the first and the last for all beyond. Raises InputError."""
     dialect = _dialect(options.dialect)
-    if options.protocol is not None and options.protocol not in FIFO_DEPTH:
-        raise InputError(f"--proto: is {options.protocol!r}; expected one of {', '.join(FIFO_DEPTH)}")
+    if options.protocol is not None and options.protocol not in PROTOCOLS:
+        raise InputError(f"--proto: is {options.protocol!r}; expected one of {', '.join(PROTOCOLS)}")
     sized = by_size(sources, options)
     count = sum(len(_permissions(dialect, options, source)) for _, _, source in sized)
     if dialect.name == "msccl" and count > _MAX_FILES:
@@ -36,7 +34,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
         for in_place, out_of_place in _permissions(dialect, options, source):
             wanted = Wanted(
                 dialect=dialect,
-                protocol=options.protocol or _protocol(dialect, size_bytes),
+                protocol=options.protocol or by_protocol(size_bytes, dialect.protocols),
                 in_place=in_place,
                 out_of_place=out_of_place,
                 min_bytes=sizes[0],
@@ -89,10 +87,6 @@ def _permissions(dialect: Dialect, options: Options, source: Schedule | Plan) ->
     if dialect.both_places:
         return [(possible, True)]
     return [(False, True), (True, False)] if options.as_set and possible else [(False, True)]
-
-
-def _protocol(dialect: Dialect, size_bytes: int) -> str:
-    return dialect.protocols[0 if size_bytes <= _LL_BYTES else 1 if size_bytes <= _LL128_BYTES else 2]
 
 
 def _exported(made: Made, wanted: Wanted, stem: str) -> Exported:

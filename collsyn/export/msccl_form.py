@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from collsyn.check.report import Problem
 from collsyn.export.msccl import (
     BUFFERS,
-    FIFO_DEPTH,
     MAX_COUNT,
     OPS,
+    PROTOCOLS,
     READS_SOURCE,
     RECEIVES,
     SENDS,
@@ -25,8 +25,8 @@ _MAX_SCRATCH = 1 << 20
 
 def form_problems(program: Program) -> Iterator[Problem]:
     """Ids, operations, protocol and chunk counts that are none."""
-    if program.protocol not in FIFO_DEPTH:
-        yield Problem("algo", "proto is not known", " or ".join(FIFO_DEPTH), program.protocol)
+    if program.protocol not in PROTOCOLS:
+        yield Problem("algo", "proto is not known", " or ".join(PROTOCOLS), program.protocol)
     if not (program.in_place or program.out_of_place):
         yield Problem("algo", "is never used", "inplace or outofplace to be 1", "both 0")
     shards = program.collective in ("allgather", "reducescatter", "alltoall", "gather", "scatter")

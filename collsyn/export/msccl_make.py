@@ -6,7 +6,7 @@ from itertools import chain
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError, VerificationError
-from collsyn.export.msccl import MAX_COUNT, WIRE_BYTES, Dialect, Gpu, Program
+from collsyn.export.msccl import MAX_COUNT, PROTOCOLS, Dialect, Gpu, Program
 from collsyn.export.msccl_check import sound_plan, verify_program
 from collsyn.export.msccl_flow import Flow, Moved, data_flow
 from collsyn.export.msccl_limits import dealt_problem, limit_problems
@@ -83,7 +83,7 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
     known: list[tuple[Gpu, ...]] = []
     refused, fitting_share = "", 0.0
     # At the size of what goes over the links: the protocol's flags delay the plan's messages alike.
-    moved = Moved.of(plan, round(wanted.size_bytes * WIRE_BYTES[wanted.protocol]))
+    moved = Moved.of(plan, round(wanted.size_bytes * PROTOCOLS[wanted.protocol].bytes_on_links))
     for lanes, share, window in _DEALS:
         if share and fitting and share != fitting_share:
             continue

@@ -13,11 +13,9 @@ from math import lcm
 import numpy as np
 
 from collsyn.export.msccl import (
-    FIFO_DEPTH,
+    PROTOCOLS,
     RECEIVES,
     SENDS,
-    SLICE_BYTES,
-    WIRE_BYTES,
     Program,
     Step,
     shard_chunks,
@@ -55,7 +53,7 @@ class FifoPlan(Plan):
     @property
     def bytes_on_links(self) -> F64:
         """The flags that a protocol sends with the data."""
-        wire = 1.0 if self.program is None else WIRE_BYTES[self.program.protocol]
+        wire = 1.0 if self.program is None else PROTOCOLS[self.program.protocol].bytes_on_links
         return np.where(self.columns["op"] == Op.PUT, wire, 1.0)
 
     def place(self, instruction: int) -> str:
@@ -71,7 +69,7 @@ class FifoPlan(Plan):
 
 def slices_at(program: Program, size_bytes: int) -> int:
     """Slices of a chunk at a size: so often the runtime goes through the steps."""
-    return max(1, -(-(size_bytes // program.num_chunks) // SLICE_BYTES[program.protocol]))
+    return max(1, -(-(size_bytes // program.num_chunks) // PROTOCOLS[program.protocol].slice_bytes))
 
 
 def iterations_at(program: Program, size_bytes: int) -> int:
@@ -98,7 +96,7 @@ def fifo_plan(
     a part of scratch that is filled from the input before and read out after, so that the plan can run out of place.
     O(steps).
     """
-    return _Writer(program, in_place, root, longest, iterations, depth or FIFO_DEPTH[program.protocol]).plan()
+    return _Writer(program, in_place, root, longest, iterations, depth or PROTOCOLS[program.protocol].depth).plan()
 
 
 class _Writer:

@@ -18,6 +18,15 @@ DEFAULT_SIZE = "64M"
 Sized = tuple[int, Path, Schedule | Plan]
 
 
+# Up to these sizes LL and LL128 are the usual choice; they hold less, and need no fences.
+_LL_BYTES, _LL128_BYTES = 256 << 10, 4 << 20
+
+
+def by_protocol(size_bytes: int, names: tuple[str, str, str]) -> str:
+    """Which of the names of LL, LL128 and Simple is the usual choice at a size."""
+    return names[0 if size_bytes <= _LL_BYTES else 1 if size_bytes <= _LL128_BYTES else 2]
+
+
 def own_size(source: Schedule | Plan, options: Options) -> int:
     """Bytes that a source is exported for; raises InputError."""
     if isinstance(source, Schedule):

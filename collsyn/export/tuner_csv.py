@@ -12,6 +12,7 @@ from pathlib import Path
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import Infeasible, InputError
+from collsyn.export.sets import by_protocol
 from collsyn.export.table import Exported, Options
 from collsyn.lower.lower import lower
 from collsyn.model.plan import Plan
@@ -28,7 +29,6 @@ COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 COLUMNS = "collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks"
 # Simulated times this close are equally good: what the simulator leaves out is more.
 ALIKE = 1.01
-_LL_BYTES, _LL128_BYTES = 256 << 10, 4 << 20
 # The reader keeps sizes in 64 bits without a sign; as many as all of them have.
 _NO_END = (1 << 63) - 1
 
@@ -95,7 +95,7 @@ def _rows(kind: str, members: Sequence[tuple[Path, Schedule]], protocol: str | N
             ours = schedule.provenance.get("method", "the schedule")
             left_out.append(f"{here}: {ours} takes {s_to_us(verdict.ours_s):.4g} us, {other}")
             continue
-        how = (protocol or _protocol(verdict.size_bytes)).lower()
+        how = (protocol or by_protocol(verdict.size_bytes, PROTOCOLS)).lower()
         nodes = max(1, len(schedule.topology.boxes))
         first, last = borders[number], borders[number + 1] - (number + 1 < len(ordered))
         rows.append(f"{kind},{first},{last},{verdict.algorithm},{how},-1,{nodes},{schedule.topology.num_ranks}")
@@ -120,7 +120,3 @@ def _judged(schedule: Schedule) -> _Verdict:
 
 def _time_s(schedule: Schedule) -> float:
     return simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
-
-
-def _protocol(size_bytes: int) -> str:
-    return PROTOCOLS[0 if size_bytes <= _LL_BYTES else 1 if size_bytes <= _LL128_BYTES else 2]
