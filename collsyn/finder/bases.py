@@ -1,9 +1,10 @@
 """Texts of base graphs for a number of ranks and a degree: all families that have one, and the best of many tries."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from math import comb, gcd, isqrt
+from math import comb, isqrt
 
 import numpy as np
 
@@ -11,22 +12,35 @@ from collsyn.model.arrays import I64
 
 # Circulants: sets of steps that are looked at, and kept by how far apart ranks are.
 _TRIED, _KEPT = 600, 3
-# Cayley digraphs: groups, sets of generators of each, and how many are kept.
-_CAYLEY_GROUPS, _CAYLEY_TRIED, _CAYLEY_KEPT = 12, 400, 12
-_RANDOM_SEEDS = (1, 2, 3)
+_FEWEST_TRIED, _MOST_TRIED = 200, 20_000
+# Random graphs are far from the least bytes, the more so the more ranks; each of their ranks is one to solve.
+_RANDOM_SEEDS, _MOST_RANDOM = (1, 2, 3), 256
 # Subsets of things: beyond these, as many ranks are not worth a search.
 _MOST_THINGS = 24
 _MOST_ORDER = 31
 
 
-def base_texts(num_ranks: int, degree: int, two_way: bool, seed: int = 0) -> Iterator[str]:
+@dataclass(frozen=True)
+class Effort:
+    """How many Cayley digraphs are looked at: groups, groups of one shape, links of all sets of a group, sets kept."""
+
+    groups: int
+    alike: int
+    links: int
+    kept: int
+
+
+LIGHT, THOROUGH = Effort(8, 2, 1 << 21, 2), Effort(24, 4, 1 << 25, 2)
+
+
+def base_texts(num_ranks: int, degree: int, two_way: bool, seed: int = 0, effort: Effort = LIGHT) -> Iterator[str]:
     """Texts of graphs of that many ranks and that degree, well-known ones first, each once.
 
     Links may be parallel where the degree is not below the number of ranks. Sets of steps and generators are looked at
     only when the texts before them have been taken.
     """
     seen = set()
-    for text in _texts(num_ranks, degree, two_way, seed):
+    for text in _texts(num_ranks, degree, two_way, seed, effort):
         if text not in seen:
             seen.add(text)
             yield text
@@ -38,14 +52,14 @@ def divisors(number: int) -> list[int]:
     return low + [number // d for d in reversed(low) if d * d != number]
 
 
-def _texts(n: int, d: int, two_way: bool, seed: int) -> Iterator[str]:
+def _texts(n: int, d: int, two_way: bool, seed: int, effort: Effort) -> Iterator[str]:
     yield from _named(n, d)
     if d >= n:
         yield from _crowded(n, d, two_way)
         return
     yield from _circulants(n, d, seed)
-    yield from _cayley(n, d, seed, two_way=True) if two_way else _one_way(n, d, seed)
-    if n * d % 2 == 0 and d > 2:
+    yield from _cayley(n, d, seed, effort, two_way=True) if two_way else _one_way(n, d, seed, effort)
+    if n * d % 2 == 0 and d > 2 and n <= _MOST_RANDOM:
         yield from (f"random:{n}x{d}x{_limited(seed + number)}" for number in _RANDOM_SEEDS)
 
 
@@ -151,7 +165,7 @@ def _crowded(n: int, d: int, two_way: bool) -> Iterator[str]:
         yield f"circulant1:{n}x{'x'.join(map(str, steps))}"
 
 
-def _one_way(n: int, d: int, seed: int) -> Iterator[str]:
+def _one_way(n: int, d: int, seed: int, effort: Effort) -> Iterator[str]:
     yield f"genkautz:{d}x{n}"
     if n % (d + 1):
         yield f"closed-genkautz:{d}x{n}"
@@ -160,8 +174,8 @@ def _one_way(n: int, d: int, seed: int) -> Iterator[str]:
     if n > 2 and n % 4 == 3 and 2 * d == n - 1 and _is_prime(n):
         yield f"paley:{n}"
     yield from (f"circulant1:{n}x{'x'.join(map(str, steps))}" for steps in _best_steps(n, d, n - 1, False, seed))
-    yield from _cayley(n, d, seed, two_way=False)
-    if d > 1:
+    yield from _cayley(n, d, seed, effort, two_way=False)
+    if d > 1 and n <= _MOST_RANDOM:
         yield from (f"random1:{n}x{d}x{_limited(seed + number)}" for number in _RANDOM_SEEDS)
 
 
@@ -183,16 +197,32 @@ def _best_steps(
     if comb(most, count) <= _TRIED:
         sets = list(combinations(range(1, most + 1), count))
     else:
-        random = np.random.default_rng([seed, n, count])
-        drawn = (tuple(sorted(random.choice(most, count, replace=False) + 1)) for _ in range(_TRIED))
-        sets = list(dict.fromkeys([*_consecutive(n, count, most), *(tuple(map(int, steps)) for steps in drawn)]))
-    ranked = []
-    for steps in sets:
-        if gcd(n, *steps, *more) == 1:
-            all_steps = [*steps, *more]
-            ranked.append((_circulant_reach(n, all_steps + [-s for s in all_steps] if both else all_steps), steps))
-    ranked.sort()
-    return [steps for _, steps in ranked[:_KEPT]]
+        drawn = _samples(np.random.default_rng([seed, n, count]), most, count, _TRIED)
+        sets = list(dict.fromkeys([*_consecutive(n, count, most), *map(tuple, drawn.tolist())]))
+    steps = np.array([[*one, *more] for one in sets], dtype=np.int64)
+    if both:
+        steps = np.concatenate([steps, n - steps], axis=1)
+    return [sets[i] for i in _nearest(n, np.ones(1, dtype=np.int64), steps, _KEPT)]
+
+
+def _nearest(across: int, powers: I64, sets: I64, most: int) -> list[int]:
+    """Rows of the connected Cayley digraphs with the least diameter, and of these with the fewest ranks that far."""
+    from collsyn.finder.reach_kernels import reaches
+
+    found = reaches(across, powers, sets)
+    order = np.lexsort((np.arange(len(sets)), found[:, 1], found[:, 0]))
+    return [row for row in order.tolist() if found[row, 0] >= 0][:most]
+
+
+def _samples(random: np.random.Generator, most: int, count: int, tries: int) -> I64:
+    """Rows of different numbers 1 .. most in ascending order, up to so many rows."""
+    if most <= 4 * count * count:
+        rows = np.argsort(random.random((tries, most)), axis=1)[:, :count] + 1
+    else:
+        rows = random.integers(1, most + 1, size=(2 * tries, count))
+    rows = np.sort(rows, axis=1)
+    found: I64 = rows[(np.diff(rows, axis=1) > 0).all(axis=1)][:tries]
+    return found
 
 
 def _consecutive(n: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -203,24 +233,7 @@ def _consecutive(n: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
     yield from (tuple(base**power for power in range(count)) for base in range(2, 9) if base ** (count - 1) <= most)
 
 
-def _circulant_reach(n: int, steps: list[int]) -> tuple[int, int]:
-    """Diameter, and how many ranks are at that distance."""
-    seen = np.zeros(n, dtype=np.bool_)
-    seen[0] = True
-    fresh = np.array([0])
-    moves = np.array(steps)
-    distance, last = 0, 1
-    while not seen.all():
-        reached = (fresh[:, None] + moves).reshape(-1) % n
-        mark = np.zeros(n, dtype=np.bool_)
-        mark[reached] = True
-        fresh = np.flatnonzero(mark & ~seen)
-        seen[fresh] = True
-        distance, last = distance + 1, len(fresh)
-    return distance, last
-
-
-def _cayley(n: int, d: int, seed: int, two_way: bool) -> Iterator[str]:
+def _cayley(n: int, d: int, seed: int, effort: Effort, two_way: bool) -> Iterator[str]:
     """Cayley digraphs of semidirect products: of random generators of each group those of the least diameter.
 
     Generators come with their inverses where links shall go both ways.
@@ -228,31 +241,31 @@ def _cayley(n: int, d: int, seed: int, two_way: bool) -> Iterator[str]:
     if d < 2:
         return
     random = np.random.default_rng([seed, n, d, 1 + two_way])
-    ranked = []
-    for across, up, root in _groups(n):
-        inverse = _inverses(across, up, root) if two_way else None
-        for _ in range(_CAYLEY_TRIED):
-            generators = _drawn(random, n, d, inverse)
-            reach = _cayley_reach(_moves(across, up, root, generators)) if len(generators) == d else None
-            if reach is not None:
-                ranked.append((reach, (across, up, root, *generators)))
-    ranked.sort()
-    chosen = dict.fromkeys(numbers for _, numbers in ranked)
-    yield from (f"cayley:{'x'.join(map(str, numbers))}" for numbers in list(chosen)[:_CAYLEY_KEPT])
+    found: list[str] = []
+    tries = min(max(effort.links // (n * d), _FEWEST_TRIED), _MOST_TRIED)
+    for across, up, root in _groups(n, effort.groups, effort.alike):
+        sets = _samples(random, n - 1, d, tries)
+        if two_way:
+            sets = _with_inverses(sets, _inverses(across, up, root))
+        powers = np.array([pow(root, k, across) for k in range(up)], dtype=np.int64)
+        if len(sets):
+            chosen = sets[_nearest(across, powers, sets, effort.kept)].tolist()
+            found += (f"cayley:{'x'.join(map(str, [across, up, root, *row]))}" for row in chosen)
+    yield from found
 
 
-def _drawn(random: np.random.Generator, n: int, d: int, inverse: I64 | None) -> list[int]:
-    """Generators in ascending order, with their inverses if these are given (then perhaps fewer than d)."""
-    if inverse is None:
-        return sorted((random.choice(n - 1, d, replace=False) + 1).tolist())
-    found: set[int] = set()
-    for first in (random.permutation(n - 1) + 1).tolist():
-        both = {first, int(inverse[first])}
-        if len(found | both) <= d:
-            found |= both
-        if len(found) == d:
-            break
-    return sorted(found)
+def _with_inverses(sets: I64, inverse: I64) -> I64:
+    """Rows of generators and their inverses, as many in each, from as many of its own as there is room for."""
+    kept = []
+    for row in sets.tolist():
+        chosen: set[int] = set()
+        for first in row:
+            both = {first, int(inverse[first])}
+            if len(chosen | both) <= len(row):
+                chosen |= both
+        if len(chosen) == len(row):
+            kept.append(sorted(chosen))
+    return np.array(kept, dtype=np.int64)
 
 
 def _inverses(across: int, up: int, root: int) -> I64:
@@ -265,42 +278,18 @@ def _inverses(across: int, up: int, root: int) -> I64:
 
 
 @cache
-def _groups(n: int) -> tuple[tuple[int, int, int], ...]:
-    """(A, B, R) of semidirect products of order n that are not commutative, the more even first, and one direct one."""
+def _groups(n: int, most: int, alike: int) -> tuple[tuple[int, int, int], ...]:
+    """(A, B, R) of semidirect products of order n that are not commutative, the more even first."""
     found = []
     for across in divisors(n):
         up = n // across
         if across < 3 or up < 2:
             continue
         roots = [root for root in range(2, across) if pow(root, up, across) == 1]
-        found += [(across, up, root) for root in sorted({roots[0], roots[-1]})] if roots else []
+        # The last root is -1 or its like, which gives a group unlike the others.
+        found += [(across, up, root) for root in dict.fromkeys([*roots[: alike - 1], *roots[-1:]])]
     found.sort(key=lambda group: (abs(group[0] - group[1]), group))
-    return tuple(found[:_CAYLEY_GROUPS])
-
-
-def _moves(across: int, up: int, root: int, generators: list[int]) -> I64:
-    """Row i: the product of every rank with generator i."""
-    ranks, by = np.arange(across * up), np.array(generators)[:, None]
-    x, y = ranks % across, ranks // across
-    powers = np.array([pow(root, k, across) for k in range(up)])
-    moved: I64 = (x + powers[y] * (by % across)) % across + across * ((y + by // across) % up)
-    return moved
-
-
-def _cayley_reach(moves: I64) -> tuple[int, int] | None:
-    """Diameter and ranks at that distance; None where products do not reach all."""
-    seen = np.zeros(moves.shape[1], dtype=np.bool_)
-    seen[0] = True
-    fresh = np.array([0])
-    distance, last = 0, 1
-    while len(fresh):
-        mark = np.zeros(moves.shape[1], dtype=np.bool_)
-        mark[moves[:, fresh]] = True
-        fresh = np.flatnonzero(mark & ~seen)
-        seen[fresh] = True
-        if len(fresh):
-            distance, last = distance + 1, len(fresh)
-    return (distance, last) if seen.all() else None
+    return tuple(found[:most])
 
 
 def _limited(seed: int) -> int:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from collsyn.errors import InputError
-from collsyn.finder.bases import base_texts, divisors
+from collsyn.finder.bases import LIGHT, THOROUGH, base_texts, divisors
 from collsyn.finder.design import Cost, Design, cost_of, is_bandwidth_optimal, is_regular, pareto
 from collsyn.finder.limits import PHASES, least_factor, moore_steps, require_askable
 from collsyn.topology.presets import preset_wiring
+
+# Designs of equal cost whose line graphs are built, beside the first.
+_EQUALS = 4
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Search:
     two_way: bool = False
     seed: int = 0
     tried: dict[tuple[int, int], list[Design]] = field(default_factory=dict)
+    _thorough: set[tuple[int, int]] = field(default_factory=set)
     _known: dict[tuple[int, int], list[Design]] = field(default_factory=dict)
 
     @property
@@ -46,6 +50,10 @@ class Search:
         if self.collective not in PHASES:
             raise InputError(f"collective: {self.collective} is not designed for; expected one of {', '.join(PHASES)}")
         require_askable(num_ranks, degree, self.two_way)
+        # Those whose line graphs, or line graphs of these, have the ranks asked for.
+        self._thorough = {
+            (num_ranks // degree**k, degree) for k in range(1 if degree == 1 else 12) if num_ranks % degree**k == 0
+        }
         return self.best(num_ranks, degree)
 
     def best(self, num_ranks: int, degree: int) -> list[Design]:
@@ -66,7 +74,8 @@ class Search:
             return []
         found: list[Design] = []
         least = self.least(n, d)
-        for text in base_texts(n, d, self.two_way, self.seed):
+        effort = THOROUGH if (n, d) in self._thorough else LIGHT
+        for text in base_texts(n, d, self.two_way, self.seed, effort):
             found = self._with(found, text, n, d)
             if found[:1] and found[0].cost.covers(least):
                 return found
@@ -97,7 +106,7 @@ class Search:
     def _lines(self, n: int, d: int) -> Iterator[_Hope]:
         if n % d or d == 1 or self.two_way:
             return
-        for design in self._regular(n // d, d):
+        for design in self._with_equals(n // d, d):
             predicted = line_cost(design.cost, n // d, self.num_phases)
             least = self._optimistic(predicted.steps - self.num_phases, n, d)
             yield _Hope(f"line:({design.text})", predicted, least, self._carried_from(design))
@@ -128,6 +137,17 @@ class Search:
 
     def _regular(self, n: int, d: int) -> list[Design]:
         return [design for design in self.best(n, d) if design.regular] if n > 1 and d > 0 else []
+
+    def _with_equals(self, n: int, d: int) -> list[Design]:
+        """The best regular designs, and some that cost the same: their line graphs may not."""
+        best = self._regular(n, d)
+        others = [
+            one
+            for design in best
+            for one in [each for each in self.tried.get((n, d), []) if each.cost == design.cost][: 1 + _EQUALS]
+            if one.regular and one.text != design.text
+        ]
+        return [*best, *others]
 
     def _carried_from(self, design: Design) -> str | None:
         """Where the schedule was solved that can be carried to expansions of a design; only allgathers are."""
