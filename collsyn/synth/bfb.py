@@ -97,13 +97,13 @@ def allgather(problem: Problem) -> Schedule:
         return in_step(problem, chosen)
     finer = [chosen]
     if problem.chunks_per_rank is None:
-        most = min(MAX_ROWS // max(n * (n - 1), 1), _most_chunks(problem))
+        most = min(MAX_ROWS // max(n * (n - 1), 1), most_chunks(problem))
         finer += [shares(topology, chosen.chunks * k) for k in (2, 4) if chosen.chunks * k <= most]
     found = [in_order_of_steps(problem, each, whole) for each in finer for whole in (True, False)]
     return min(found, key=lambda schedule: schedule.finish_s)
 
 
-def _most_chunks(problem: Problem) -> int:
+def most_chunks(problem: Problem) -> int:
     """Chunks a rank that are long enough for a message."""
     return max(1, problem.size_bytes // (problem.topology.num_ranks * max(problem.topology.min_piece_bytes, 1)))
 
@@ -117,7 +117,7 @@ def _candidates(problem: Problem) -> Iterator[tuple[float, Shares]]:
         exact = _exact_chunks(topology)
         rows = n * max(n - 1, 1)
         ladder = sorted({*CHUNKS, exact})
-        counts = [c for c in ladder if c == 1 or (c <= exact and c * rows <= MAX_ROWS and c <= _most_chunks(problem))]
+        counts = [c for c in ladder if c == 1 or (c <= exact and c * rows <= MAX_ROWS and c <= most_chunks(problem))]
     for chunks in counts:
         found = shares(topology, chunks)
         yield float(found.step_seconds(problem.size_bytes / (n * chunks)).sum()), found

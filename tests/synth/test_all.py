@@ -13,7 +13,7 @@ from collsyn.lower.lower import lower
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
-from collsyn.synth import alltoall, greedy_search, trees_search
+from collsyn.synth import alltoall, bfb_timed, greedy_search, trees_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
@@ -38,6 +38,7 @@ def short_searches() -> Iterator[None]:
         patch.setattr(greedy_search, "LOOKS", 300_000)
         patch.setattr(alltoall, "WORK", 30_000)
         patch.setattr(trees_search, "MESSAGES", 5_000)
+        patch.setattr(bfb_timed, "VARIANTS", 20)
         yield
 
 
