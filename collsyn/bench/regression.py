@@ -21,8 +21,11 @@ QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
 UNKNOWN_DRIFT = 0.05
-# A row is taken to share all of its yardstick's changes until 50 launches with yardsticks 10% apart outweigh that.
+# A row is taken to share all of its yardstick's changes until 50 launches with yardsticks 10% apart outweigh that; it
+# may turn out to share more of them, so many times as much. How sure its share is before anything is known (one sigma).
 SHARED = 0.5
+MOST_SHARED = 2.0
+UNSURE_SHARED = 0.4
 # As many runs' worth of what rows stray in the middle count in what a single row does.
 POOLED = 2
 # A comparison that would not see this many times the allowed slowdown says nothing.
@@ -110,7 +113,8 @@ class _Model:
 
     def __init__(self, past: Mapping[Key, Sequence[Sample]]) -> None:
         self._past = past
-        self._slopes = {key: _slope(samples) for key, samples in past.items()}
+        self._yardsticks = {key: _Yardstick.of(samples) for key, samples in past.items()}
+        self._slopes = {key: yardstick.slope for key, yardstick in self._yardsticks.items()}
         self._logs = {key: [_logs(one, self._slopes[key]) for one in samples] for key, samples in past.items()}
         self._levels = {key: np.array([_level(one) for one in logs]) for key, logs in self._logs.items()}
         deviations = {key: _deviations(levels) for key, levels in self._levels.items() if len(levels) >= MIN_RUNS}
@@ -128,7 +132,7 @@ class _Model:
         """The row's level against those of the earlier runs."""
         now, past = _logs(sample, self._slopes[key]), self._levels[key]
         ratio = float(np.exp(_level(now) - np.median(past)))
-        drawn = self._drawn(key, now, rng)
+        drawn = self._drawn(key, now, self._yardsticks[key].doubt(sample), rng)
         # One end of the interval matters, and has all of the doubt.
         low, high = np.exp(np.quantile(drawn, [1 - confidence, confidence]))
         launches = np.quantile(now, QUANTILE, axis=1)
@@ -136,8 +140,8 @@ class _Model:
         delta = float(np.sign(launches[:, None] - earlier[None, :]).mean())
         return Verdict(key, rule, len(past), ratio, float(low), float(high), delta, float(ratio / low))
 
-    def _drawn(self, key: Key, now: F64, rng: np.random.Generator) -> F64:
-        """Logarithms of the ratio that could as well have been found."""
+    def _drawn(self, key: Key, now: F64, doubt: float, rng: np.random.Generator) -> F64:
+        """Logarithms of the ratio that could as well have been found; the yardstick adds `doubt` (one sigma)."""
         past = self._levels[key]
         chosen = rng.integers(len(now), size=(RESAMPLES, len(now)))
         above = np.quantile(now[chosen].reshape(RESAMPLES, -1), QUANTILE, axis=1)
@@ -147,7 +151,8 @@ class _Model:
         # Shapes of few runs have no tails, so half of what is drawn is normal.
         if self._shapes is not None:
             normal = np.where(rng.random(RESAMPLES) < 0.5, rng.choice(self._shapes, RESAMPLES), normal)
-        return np.asarray(above - centre + scale * normal, dtype=np.float64)
+        spread = scale * normal + doubt * rng.standard_normal(RESAMPLES)
+        return np.asarray(above - centre + spread, dtype=np.float64)
 
 
 def _logs(sample: Sample, slope: float) -> F64:
@@ -167,14 +172,39 @@ def _deviations(levels: F64) -> F64:
     return np.asarray((levels - np.median(levels)) * np.sqrt(len(levels) / (len(levels) - 1)))
 
 
-def _slope(samples: Sequence[Sample]) -> float:
-    """How much of its yardstick's changes a row shares, 0 .. 1: least squares over the launches of earlier runs.
+@dataclass(frozen=True)
+class _Yardstick:
+    """How much of its yardstick's changes a row shares (`slope`), how sure that is (`sigma`), and the mean level of the
+    yardsticks that say so."""
 
-    As long as the yardstick has hardly changed in these, a row is taken to share all of it (ridge towards 1).
-    """
-    pairs = [(sample.blocks_s, sample.yardstick_s) for sample in samples if sample.yardstick_s is not None]
-    if not pairs:
-        return 0.0
-    y, x = (np.concatenate([np.log(np.median(pair[side], axis=1)) for pair in pairs]) for side in (0, 1))
-    y, x = y - y.mean(), x - x.mean()
-    return float(np.clip((x @ y + SHARED) / (x @ x + SHARED), 0.0, 1.0))
+    slope: float
+    sigma: float
+    middle: float
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> "_Yardstick":
+        """Least squares over the launches of earlier runs, 0 .. MOST_SHARED.
+
+        As long as the yardstick has hardly changed in these, a row is taken to share all of it (ridge towards 1).
+        """
+        pairs = [(sample.blocks_s, sample.yardstick_s) for sample in samples if sample.yardstick_s is not None]
+        if not pairs:
+            return cls(0.0, 0.0, 0.0)
+        y, x = (np.concatenate([_levels(pair[side]) for pair in pairs]) for side in (0, 1))
+        middle = float(x.mean())
+        y, x = y - y.mean(), x - middle
+        slope = float(np.clip((x @ y + SHARED) / (x @ x + SHARED), 0.0, MOST_SHARED))
+        # Launches of a run stray together, so that a run says no more than a launch would.
+        noise = float(np.sqrt(np.mean((y - slope * x) ** 2) * len(x) / len(pairs)))
+        return cls(slope, noise / float(np.sqrt(x @ x + (noise / UNSURE_SHARED) ** 2 + 1e-30)), middle)
+
+    def doubt(self, sample: Sample) -> float:
+        """How far off the correction of a run may be: the further, the stranger its yardstick is (one sigma)."""
+        if sample.yardstick_s is None:
+            return 0.0
+        return self.sigma * abs(float(np.median(_levels(sample.yardstick_s))) - self.middle)
+
+
+def _levels(blocks_s: F64) -> F64:
+    """Logarithms of the lower quarter of the blocks of each launch."""
+    return np.asarray(np.log(np.quantile(blocks_s, QUANTILE, axis=1)), dtype=np.float64)

@@ -126,3 +126,50 @@ def test_how_the_machine_itself_changed():
     assert drift(rows, past) == pytest.approx(2, rel=0.02)
     assert drift([make_row()], past) is None
     assert drift(machine.run(), []) is None
+
+
+class TwoStates:
+    """A machine that is slow for some launches in a row: the yardstick then takes four times as long, a row six times."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def sample(self, slow, factor=1.0):
+        """A run in which so many of its launches are slow."""
+        state = (np.arange(LAUNCHES) < slow)[:, None]
+        noise = 0.01 * self.rng.standard_normal((2, LAUNCHES, BLOCKS)) + 0.01 * self.rng.standard_normal(
+            (2, LAUNCHES, 1)
+        )
+        blocks_s = 1e-3 * np.exp(state * np.log(6.0) + noise[0]) * factor
+        yardstick_s = 1e-3 * np.exp(state * np.log(4.0) + noise[1])
+        return make_row(
+            out_of_place=replace(make_row().out_of_place, blocks_s=tuple(blocks_s.ravel())),
+            launches=LAUNCHES,
+            yardstick_s=tuple(yardstick_s.ravel()),
+        )
+
+    def past(self, slow):
+        """Earlier runs, with so many slow launches each."""
+        rows = [self.sample(one) for one in slow]
+        return [PastRun(None, {}, {Key.of(row): Sample.of(row)}) for row in rows]
+
+
+def test_a_state_that_earlier_runs_were_in_as_well_is_told_from_a_slowdown():
+    false, found = 0, 0
+    for seed in range(8):
+        machine = TwoStates(seed)
+        past = machine.past([0, 2, 8, 8, 5, 0])
+        for slow in (0, 3, 8):
+            false += bool(alarms(judge([machine.sample(slow)], past, ())))
+            found += bool(alarms(judge([machine.sample(slow, 1.1)], past, ())))
+    assert false <= 1
+    assert found >= 21
+
+
+def test_a_state_that_no_earlier_run_was_in_proves_nothing():
+    verdicts = []
+    for seed in range(8):
+        machine = TwoStates(seed)
+        verdicts += judge([machine.sample(LAUNCHES)], machine.past([0] * 6), ())
+    assert not alarms(verdicts)
+    assert {verdict.word for verdict in verdicts} == {"unsure"}
