@@ -129,7 +129,7 @@ def test_how_the_machine_itself_changed():
 
 
 class TwoStates:
-    """A machine that is slow for some launches in a row: the yardstick then takes four times as long, a row six times."""
+    """A machine that is slow for some launches in a row: the yardstick by four times, a row by six."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
