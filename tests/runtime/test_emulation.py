@@ -3,19 +3,22 @@
 import json
 import os
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collsyn.check.interleave import owners
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import DeviceError, InputError
 from collsyn.model.bind import bind
 from collsyn.model.collective import make_collective
 from collsyn.model.plan import Op, Plan
 from collsyn.runtime import native_loader
-from collsyn.runtime.emulation import BOOK_BYTES, Emulation, Moments
+from collsyn.runtime.emulation import BOOK_BYTES, Costs, Emulation, Moments
 from collsyn.runtime.host import HostContext
 from collsyn.runtime.launch import launch
 from collsyn.topology.resolve import load_topology
@@ -180,6 +183,24 @@ def test_the_numpy_executor_emulates_nothing(monkeypatch):
 def test_factors_that_are_none(factor):
     with pytest.raises(InputError, match="expected a number above 0"):
         Emulation(load_topology("full:2"), factor)
+
+
+def test_bytes_take_the_time_that_their_messages_length_has():
+    """On a link with rates by length, and on a machine with rates by working set."""
+    machine = replace(load_topology("full:2"), size_rates=(((1024.0, 1e9), (65536.0, 4e9)), ()))
+    plan = plans.put_allgather(2)
+    for size, rate in ((1024, 1e9), (65536, 4e9)):
+        bound = bind(plan, 2 * size, 1)
+        costs = Costs.of(bound, SimpleNamespace(rows=np.arange(plan.num_instructions)), Emulation(machine, 1e3))
+        puts = plan.columns["op"] == Op.PUT
+        mine = costs.costs["route"][puts & (owners(plan) == 0)]
+        (entry,) = set(costs.route_ptr[mine].tolist())
+        assert costs.ns_per_byte[entry] == pytest.approx(1e12 / rate)
+    bent = replace(load_topology("full:2"), working_set_rates=(((1024.0, 1e9), (65536.0, 4e9)), ()))
+    costs = Costs.of(
+        bind(plan, 2 * 65536, 1), SimpleNamespace(rows=np.arange(plan.num_instructions)), Emulation(bent, 1.0)
+    )
+    assert costs.ns_per_byte[np.flatnonzero(costs.route_link == 0)] == pytest.approx(0.25)
 
 
 def test_a_run_takes_a_second_or_longer_where_much_is_moved():
