@@ -106,13 +106,15 @@ def _show(profile: "Profile") -> None:
     for rank, port in enumerate(profile.ports):
         if rank == 0 or port != profile.ports[rank - 1]:
             rate, more_us = 1e-9 / port.beta_s_per_byte.value, port.alpha_s.value * 1e6
+            line = "" if port.linear else f"; {_by_working_set(profile)} GB/s by the bytes worked on"
             text(
                 f"All ranks at once: each sends {rate:.3g} GB/s, and a message takes {more_us:.3g} us longer "
-                f"({100 * port.residual:.0f}% off the line)"
+                f"({100 * port.residual:.0f}% off the line{line})"
             )
     _show_sharing(profile)
     if profile.reduce_s_per_byte:
-        text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each, all at once")
+        beyond = " beyond moving their bytes" if profile.ports else ""
+        text(f"Reductions: {1e-9 / profile.reduce_s_per_byte:.3g} GB/s by each{beyond}, all at once")
     repeats, outliers = (sum(getattr(link, name) for link in links) for name in ("repeats", "outliers"))
     if repeats:
         first = max(links, key=lambda link: link.warm_up)
@@ -120,6 +122,12 @@ def _show(profile: "Profile") -> None:
             f"{outliers} of {repeats} repeats took half as long again as the median or more; the first repeat took "
             f"{max(first.warm_up, 0.0):.0%} longer at most ({first.src}->{first.dst})"
         )
+
+
+def _by_working_set(profile: "Profile") -> str:
+    """Range of the rates that ports have."""
+    rates = [rate for points in profile.topology().working_set_rates for _, rate in points]
+    return f"{min(rates, default=0) / 1e9:.3g} to {max(rates, default=0) / 1e9:.3g}"
 
 
 def _show_sharing(profile: "Profile") -> None:
