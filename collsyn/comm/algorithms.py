@@ -16,8 +16,11 @@ from collsyn.synth.table import METHODS
 _SUFFIXES = (".json", ".npz")
 # Measured with four ranks on two cores (docs/communicator.md).
 _ONE_SHOT_BYTES, _RING_BYTES = 64 * 1024 + 1, 8 * 1024 * 1024
+_LENT_BYTES = 256 * 1024
 # What serves where nothing else does.
 LAST_RESORT = "direct"
+# Not a method but a plan as such, which works on users' arrays where they are.
+LENT = "lent"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class Rule:
         if isinstance(self.algorithm, Schedule):
             if self.algorithm.collective.kind != self.kind:
                 raise InputError(f"rule of {self.kind}: the schedule is of {self.algorithm.collective.kind}")
-        elif self.algorithm != "auto" and self.algorithm.partition(":")[0] not in METHODS:
+        elif self.algorithm not in ("auto", LENT) and self.algorithm.partition(":")[0] not in METHODS:
             raise InputError(f"method {self.algorithm!r} is not known; expected auto or one of {', '.join(METHODS)}")
 
     def serves(self, kind: str, num_ranks: int, root: int | None, size_bytes: int, has_counts: bool) -> bool:
@@ -113,6 +116,7 @@ def _by_size(schedules: dict[int, Schedule]) -> Iterator[Rule]:
 
 
 _DEFAULTS = (
+    *(Rule(kind, _LENT_BYTES, inf, LENT) for kind in ("allreduce", "allgather", "reducescatter", "alltoall")),
     Rule("allreduce", 0, _ONE_SHOT_BYTES, "one-shot"),
     Rule("allreduce", _ONE_SHOT_BYTES, inf, "recursive"),
     Rule("allreduce", _RING_BYTES, inf, "ring"),

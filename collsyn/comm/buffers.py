@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from collsyn.errors import InputError
 from collsyn.model.dtypes import DTYPES
+from collsyn.runtime.host import PreparedPlan
 from collsyn.runtime.native_loader import native_library
 
 Array = npt.NDArray[Any]
@@ -95,6 +96,24 @@ def fill(staged: Array, array: Array) -> None:
 def drain(array: Array, staged: Array) -> None:
     """Copy registered memory of as many bytes into an array."""
     _copy(array, staged.view(array.dtype).reshape(array.shape))
+
+
+def run_lent(plan: PreparedPlan, send: Array, recv: Array, rank: int, size: int, timeout_s: float) -> None:
+    """Run a plan that works on arrays where they are; copies are made only of what has gaps or overlaps oddly."""
+    source, to = np.ascontiguousarray(send), recv if recv.flags.c_contiguous else np.empty_like(recv, order="C")
+    if np.may_share_memory(source, to) and not _is_in_place(source, to, rank, size):
+        source = source.copy()
+    plan.run(timeout_s, (source.ctypes.data, to.ctypes.data))
+    if to is not recv:
+        recv[...] = to
+
+
+def _is_in_place(source: Array, to: Array, rank: int, size: int) -> bool:
+    """Whether one array lies in the other where plans that run in place have it."""
+    inner, outer = sorted((source, to), key=lambda array: array.nbytes)
+    count = outer.size
+    first = 0 if inner.nbytes == outer.nbytes else rank * count // size
+    return bool(inner.ctypes.data == outer.ctypes.data + first * outer.itemsize)
 
 
 def _copy(to: Array, source: Array) -> None:

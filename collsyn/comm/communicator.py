@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.comm.algorithms import AlgorithmSet
-from collsyn.comm.buffers import Array, Buffer, as_array, drain, fill
+from collsyn.comm.buffers import Array, Buffer, as_array, drain, fill, run_lent
 from collsyn.comm.exchange import exchange_v
 from collsyn.comm.plans import Call, Plans
 from collsyn.comm.prepared import Prepared, prepared_call
@@ -393,7 +393,11 @@ class Communicator:
                 if send is not None and recv is not None and recv is not send:
                     recv[...] = send.reshape(recv.shape)
             elif call.num_elements:
-                prepared = self._ready().get(call)
+                prepared = self._ready().get(call, may_lend=True)
+                if prepared.is_lent:
+                    assert send is not None and recv is not None
+                    run_lent(prepared, send, recv, self.rank, self.size, self._world.timeout_s)
+                    return given
                 if send is not None:
                     fill(prepared.input, send)
                 prepared.run(self._world.timeout_s)

@@ -2,12 +2,13 @@
 
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from collsyn.check.verify import verify_plan
-from collsyn.comm.algorithms import AlgorithmSet
+from collsyn.comm.algorithms import LENT, AlgorithmSet
+from collsyn.comm.lent import LENDING, lent_plan, touches_own_buffers_only
 from collsyn.errors import CollsynError, Infeasible, InputError, SolverFailed, VerificationError
 from collsyn.lower.lower import lower
 from collsyn.model.bind import BoundPlan, bind
@@ -19,6 +20,7 @@ from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.portfolio.auto import best_schedule
 from collsyn.runtime.host import HostContext, PreparedPlan
+from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.program import rank_layout
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
@@ -79,42 +81,53 @@ class Plans:
         self._topologies = [topology] if topology is not None else []
         self._topologies.append(load_topology(_HOST.format(ranks=context.size)))
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
-        self._prepared: OrderedDict[Call, tuple[PreparedPlan, int]] = OrderedDict()
+        self._prepared: OrderedDict[tuple[Call, bool], tuple[PreparedPlan, int]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, call: Call) -> PreparedPlan:
-        """The plan of a call, ready to run; raises what making it raises, on all ranks alike."""
-        found = self._prepared.get(call)
+    def get(self, call: Call, may_lend: bool = False) -> PreparedPlan:
+        """The plan of a call, ready to run; raises what making it raises, on all ranks alike.
+
+        With `may_lend` it may be one that works on memory which the caller lends it.
+        """
+        key = (call, may_lend)
+        found = self._prepared.get(key)
         if found is not None:
-            self._prepared.move_to_end(call)
+            self._prepared.move_to_end(key)
             return found[0]
-        bound = self._bound(call)
+        bound = self._bound(call, may_lend)
         size = max(rank_layout(bound, rank).size for rank in range(bound.plan.num_ranks))
         while self._prepared and (len(self._prepared) >= self._max_prepared or self._bytes + size > self._max_bytes):
             _, (oldest, its_size) = self._prepared.popitem(last=False)
             oldest.close()
             self._bytes -= its_size
         prepared = self._context.prepare(bound, call.dtype_name, call.op_name)
-        self._prepared[call] = (prepared, size)
+        self._prepared[key] = (prepared, size)
         self._bytes += size
         return prepared
 
     def make(self, call: Call) -> PreparedPlan:
         """A plan of a call with memory of its own, which is the caller's to close; ranks make and close alike."""
-        return self._context.prepare(self._bound(call), call.dtype_name, call.op_name)
+        return self._context.prepare(self._bound(call, may_lend=False), call.dtype_name, call.op_name)
 
-    def _bound(self, call: Call) -> BoundPlan:
-        plan = self._plan(call)
+    def _bound(self, call: Call, may_lend: bool) -> BoundPlan:
+        # The executor of NumPy cannot change the places that it works on.
+        may_lend = may_lend and call.counts is None and native_library() is not None
+        plan = self._plan(call, may_lend)
+        if may_lend and call.kind in LENDING and touches_own_buffers_only(plan):
+            bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes)
+            return replace(bound, is_lent=True)
         # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.
         return bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes, plan.collective.has_in_place)
 
-    def _plan(self, call: Call) -> Plan:
+    def _plan(self, call: Call, may_lend: bool) -> Plan:
         """The plan for calls of about this size, unbound."""
         # A method's choice of pieces changes slowly with the size.
         rounded = 1 << (call.size_bytes - 1).bit_length()
         choices = self._algorithms.choices(
             call.kind, self._context.size, call.root, call.size_bytes, call.counts is not None
         )
+        if not may_lend:
+            choices = [choice for choice in choices if choice != LENT]
         first = id(choices[0]) if isinstance(choices[0], Schedule) else (choices[0], rounded)
         key = (call.kind, call.root, call.counts, first)
         plan = self._plans.get(key)
@@ -145,14 +158,18 @@ class Plans:
         for choice in choices:
             for topology in self._topologies:
                 try:
-                    made = choice if isinstance(choice, Schedule) else self._ask(choice, call, topology, size_bytes)
-                    plan = lower(made)
+                    plan = self._lowered(choice, call, topology, size_bytes)
                     verify_plan(plan).raise_if_bad()
                     return plan
                 except (InputError, Infeasible, SolverFailed) as error:
                     reason = error
         assert reason is not None
         raise reason
+
+    def _lowered(self, choice: Schedule | str, call: Call, topology: Topology, size_bytes: int) -> Plan:
+        if choice == LENT:
+            return lent_plan(call.kind, self._context.size)
+        return lower(choice if isinstance(choice, Schedule) else self._ask(choice, call, topology, size_bytes))
 
     def _ask(self, name: str, call: Call, topology: Topology, size_bytes: int) -> Schedule:
         problem = Problem(call.kind, topology, size_bytes, root=call.root, counts=call.counts).at_size()

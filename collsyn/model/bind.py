@@ -19,7 +19,8 @@ class BoundPlan:
 
     `buffer_bytes[r]` are the lengths of input, output and scratch of rank r (shape [num_ranks, 3]). In place,
     `alias[r] = (inner, outer, offset)` says that buffer `inner` of rank r begins at byte `offset` of buffer `outer`
-    (None: apart); out of place it is None for all ranks.
+    (None: apart); out of place it is None for all ranks. With `is_lent`, input and output are memory that callers lend
+    for each run, which peers cannot reach.
     """
 
     plan: Plan
@@ -28,6 +29,7 @@ class BoundPlan:
     columns: Mapping[str, npt.NDArray[Any]]
     buffer_bytes: I64
     alias: tuple[tuple[Buffer, Buffer, int] | None, ...]
+    is_lent: bool = False
 
 
 @dataclass(frozen=True, eq=False)

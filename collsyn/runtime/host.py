@@ -236,7 +236,8 @@ class PreparedPlan:
     """A plan in shared memory: fill `input`, `run`, read `output`.
 
     Both are arrays of this rank in the storage type of the elements (bfloat16: uint16), valid until `close`. In place
-    they overlap as the collective has it. `input` may change between calls, `output` stays until the next one.
+    they overlap as the collective has it. `input` may change between calls, `output` stays until the next one. Where
+    they are lent (`is_lent`) both are empty, and `run` is told where the caller has them.
     """
 
     def __init__(
@@ -267,24 +268,24 @@ class PreparedPlan:
             moments = [part.address + rank_layout(bound, peer).size for peer, part in enumerate(slot.segments)]
             control = context.own_control
             executor = context.books.executor(emulation, bound, program, control, dtype_name, op_name, moments)
-        self._calls = Calls(context, program, describe, executor)
+        self._calls, self._program = Calls(context, program, describe, executor), program
+        self.is_lent = bound.is_lent
         offsets = rank_layout(bound, rank).offsets
+        sizes = [0 if bound.is_lent else int(bound.buffer_bytes[rank, buffer]) for buffer in Buffer]
         arrays = [
-            slot.own.bytes[offsets[buffer] : offsets[buffer] + int(bound.buffer_bytes[rank, buffer])].view(
-                dtype.storage
-            )
+            slot.own.bytes[offsets[buffer] : offsets[buffer] + sizes[buffer]].view(dtype.storage)
             for buffer in (Buffer.INPUT, Buffer.OUTPUT)
         ]
         self.input: npt.NDArray[Any] = arrays[0]
         self.output: npt.NDArray[Any] = arrays[1]
-        output_address = slot.own.address + offsets[Buffer.OUTPUT]
+        self._output_address = slot.own.address + offsets[Buffer.OUTPUT]
         self._divisions = [
-            (output_address + start, length // dtype.num_bytes, divisor)
+            (start, length // dtype.num_bytes, divisor)
             for start, length, divisor in (divisions(bound, rank) if op_name == "avg" else [])
         ]
 
-    def run(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
-        """Run the plan once with all other ranks.
+    def run(self, timeout_s: float = DEFAULT_LIMIT_S, lent: tuple[int, int] | None = None) -> None:
+        """Run the plan once with all other ranks; `lent` are the addresses of input and output where these are lent.
 
         Raises DeviceError, and so ends the job, when no instruction of this rank could go on for `timeout_s` seconds
         (the message names the one it is stuck at), or when another rank failed or was lost.
@@ -292,10 +293,13 @@ class PreparedPlan:
         self._context.check()
         if self._is_closed:
             raise DeviceError("this plan is closed")
+        if lent is not None:
+            self._program.lend({Buffer.INPUT: lent[0], Buffer.OUTPUT: lent[1]})
         self._calls.call(timeout_s)
         # No sooner than now: parts of the output may have been passed on as sums until the last signal.
-        for address, count, divisor in self._divisions:
-            self._calls.executor.divide(address, count, divisor)
+        output_address = self._output_address if lent is None else lent[1]
+        for start, count, divisor in self._divisions:
+            self._calls.executor.divide(output_address + start, count, divisor)
 
     def close(self) -> None:
         """Let later plans use the memory; every rank must close its plans in the same order."""
@@ -333,7 +337,7 @@ def _description(bound: BoundPlan, dtype_name: str, op_name: str, emulation: Emu
     sums = hashlib.sha256()
     for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
         sums.update(np.ascontiguousarray(array).tobytes())
-    sums.update(repr(bound.alias).encode())
+    sums.update(repr((bound.alias, bound.is_lent)).encode())
     executor = "NumPy" if native_library() is None else "compiled"
     return (
         f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name}, {executor} executor "

@@ -1,12 +1,13 @@
 """One rank's share of a bound plan with every place resolved to an address of this process: what executors run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from collsyn.check.execute import operands
+from collsyn.errors import InputError
 from collsyn.model.arrays import I64
 from collsyn.model.bind import BoundPlan
 from collsyn.model.plan import Buffer, Op
@@ -45,7 +46,8 @@ class Program:
 
     Channel k of the rank holds records `end[k - 1] : end[k]` (from 0 for the first one); `rows[i]` is the plan's
     instruction that record i stands for, and `inward[i]` says that it waits for another channel of the same rank.
-    Flags rise by at most `highest_value` in a call.
+    Flags rise by at most `highest_value` in a call. Where input and output are lent, `lent` holds (field, buffer,
+    records, offsets) of the places in them, which `lend` makes addresses.
     """
 
     records: npt.NDArray[np.void]
@@ -53,6 +55,12 @@ class Program:
     rows: I64
     highest_value: int
     inward: npt.NDArray[np.bool_]
+    lent: tuple[tuple[str, Buffer, I64, npt.NDArray[np.uint64]], ...] = ()
+
+    def lend(self, addresses: Mapping[Buffer, int]) -> None:
+        """Let the next runs work on buffers at these addresses."""
+        for field, buffer, records, offsets in self.lent:
+            self.records[field][records] = offsets + np.uint64(addresses[buffer])
 
     def place_of(self, record: int) -> tuple[int, int]:
         """Channel within the rank, and instruction within the channel."""
@@ -61,8 +69,13 @@ class Program:
 
 
 def rank_layout(bound: BoundPlan, rank: int) -> RankLayout:
-    """Flags, then input, output and scratch on pages of their own; in place, input and output share one."""
+    """Flags, then input, output and scratch on pages of their own; in place, input and output share one.
+
+    What is lent takes no room.
+    """
     sizes = [int(size) for size in bound.buffer_bytes[rank]]
+    if bound.is_lent:
+        sizes[Buffer.INPUT] = sizes[Buffer.OUTPUT] = 0
     at = _pages(int(bound.plan.num_flags[rank]) * LINE)
     offsets = [0, 0, 0]
     alias = bound.alias[rank]
@@ -103,8 +116,14 @@ def make_program(bound: BoundPlan, rank: int, segments: Sequence[Segment], bells
     op = c["op"]
     records = np.zeros(len(rows), dtype=RECORD)
     records["kind"] = _KIND_OF_OP[op]
+    lent = []
     for which, used, owners in operands(bound):
         buffer = np.where(used, bound.columns[f"{which}_buffer"], 0)[rows]
+        for lendable in (Buffer.INPUT, Buffer.OUTPUT) if bound.is_lent else ():
+            at = np.flatnonzero(used[rows] & (buffer == lendable))
+            if (owners[rows][at] != rank).any():
+                raise InputError(f"plan {bound.plan.name}: touches a peer's {lendable.name.lower()}, which is lent")
+            lent.append((which, lendable, at, c[f"{which}_offset"][at].astype(np.uint64)))
         address = base[owners[rows], buffer] + c[f"{which}_offset"].astype(np.uint64)
         records[which] = np.where(used[rows], address, 0)
     reduces = records["kind"] == REDUCE
@@ -118,7 +137,7 @@ def make_program(bound: BoundPlan, rank: int, segments: Sequence[Segment], bells
     records["value"] = np.where(signals | waits, c["value"], 0)
     valued = np.isin(bound.columns["op"], [Op.SIGNAL, Op.WAIT])
     highest = int(bound.columns["value"][valued].max(initial=0))
-    return Program(records, end, rows, highest, waits & (c["peer"] == rank))
+    return Program(records, end, rows, highest, waits & (c["peer"] == rank), tuple(lent))
 
 
 def barrier_program(rank: int, controls: Sequence[int]) -> Program:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from collsyn.comm.algorithms import AlgorithmSet
+from collsyn.comm.algorithms import LENT, AlgorithmSet
 from collsyn.errors import InputError
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document
@@ -17,6 +17,7 @@ from collsyn.topology.resolve import load_topology
 # For whatever no rule serves: allreduces whose result has the same bits on every rank, for replicas of a model must not
 # drift apart. (In a one-shot allreduce each rank adds up in an order of its own.)
 _DEFAULTS = (
+    ("allreduce", 256 << 10, inf, LENT),
     ("allreduce", 0.0, 8 << 20, "recursive"),
     ("allreduce", 0.0, 256 << 10, "direct"),
     ("allreduce", 0.0, inf, "ring"),

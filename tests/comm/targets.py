@@ -479,3 +479,51 @@ def expect_parts(bootstrap):
             right = comm.all_to_all_v(np.arange(4), [2, 2], arriving=[2, 2]).tolist()
             return [str(error), right]
     return []
+
+
+def lend(bootstrap):
+    """Calls large enough to work on users' arrays, which are apart, in place, with gaps, or overlap; what is wrong."""
+    wrong = []
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        size, rank, part = comm.size, comm.rank, 30_000
+        whole = size * part
+        inputs = [np.random.default_rng(other).integers(-9, 10, whole) for other in range(size)]
+        mine, total = inputs[rank], sum(inputs)
+        share = slice(rank * part, (rank + 1) * part)
+        gathered = np.concatenate([one[:part] for one in inputs])
+        exchanged = np.concatenate([one[share] for one in inputs])
+
+        def check(name, found, want):
+            if not np.array_equal(found.reshape(-1), want):
+                wrong.append(name)
+
+        check("sum", comm.all_reduce(mine), total)
+        check("mean", comm.all_reduce(mine.astype(np.float64), "avg"), total / size)
+        place = mine.copy()
+        check("sum in place", comm.all_reduce(place, out=place), total)
+        gaps = np.zeros((whole, 2), np.int64)
+        gaps[:, 1] = mine
+        comm.all_reduce(gaps[:, 1], out=gaps[:, 0])
+        check("sum with gaps", gaps[:, 0], total)
+        check("its input", gaps[:, 1], mine)
+        shifted = np.concatenate([mine, np.zeros(7, np.int64)])
+        check("sum shifted", comm.all_reduce(shifted[:-7], out=shifted[7:]), total)
+        check("shard", comm.reduce_scatter(mine), total[share])
+        place = mine.copy()
+        check("shard in place", comm.reduce_scatter(place, out=place[share]), total[share])
+        place = mine.copy()
+        elsewhere = slice(5, 5 + part)
+        check("shard in an odd place", comm.reduce_scatter(place, out=place[elsewhere]), total[share])
+        check("all", comm.all_gather(mine[:part]), gathered)
+        place = np.zeros(whole, np.int64)
+        place[share] = mine[:part]
+        check("all in place", comm.all_gather(place[share], out=place), gathered)
+        place[elsewhere] = mine[:part]
+        check("all from an odd place", comm.all_gather(place[elsewhere], out=place), gathered)
+        check("parts", comm.all_to_all(mine), exchanged)
+        place = mine.copy()
+        check("parts in place", comm.all_to_all(place, out=place), exchanged)
+        again = [comm.all_reduce(mine, async_op=True) for _ in range(5)]
+        for work in again:
+            check("sum later", work.result(), total)
+    return wrong
