@@ -78,6 +78,12 @@ class Flow:
                 found.setdefault(node.line, ([], []))[node.op != "s"].append(node)
         return found
 
+    def release(self) -> None:
+        """Cut the circles in which nodes refer to each other, so that they need no garbage collection."""
+        for node in self.nodes:
+            for others in (node.needs, node.users, node.readers):
+                others.clear()
+
 
 def data_flow(
     plan: Plan, size_bytes: int | None = None, lanes: int = 1, messages: int | None = None, window: int = 0

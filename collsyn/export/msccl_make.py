@@ -27,6 +27,8 @@ _DEALS = (
     *((1, share, window) for share in (0.0, *_SHARES) for window in _WINDOWS),
     *((lanes, 0.0, 0) for lanes in (2, 4, 8)),
 )
+# Nodes of all programs of a plan that are compared; once one fits, no more are made beyond these.
+_COMPARED_NODES = 200_000
 # (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
 _COMPARED = ((True, False), (True, True))
 _FALLBACK = ((False, False),)
@@ -90,14 +92,17 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
         messages = int(wanted.dialect.max_steps * share) if share else None
         first = dealt_problem(moved.dealt(lanes, messages), plan.num_ranks, wanted.dialect)
         if first is None:
-            made = _programs(moved.flow(lanes, messages, window), wanted, _COMPARED, known)
+            flow = moved.flow(lanes, messages, window)
+            made = _programs(flow, wanted, _COMPARED, known)
             for program in _with_slices(made, wanted.size_bytes) if window else made:
                 problems = limit_problems(program, wanted.dialect)
                 if not problems:
                     fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
                     fitting_share = share
                 first = first or next(iter(problems), None)
-        if any(each.time_s <= moved.finish_s * ALIKE for each in fitting):
+            flow.release()
+        fast = any(each.time_s <= moved.finish_s * ALIKE for each in fitting)
+        if fast or (fitting and len(known) * len(moved.nodes) >= _COMPARED_NODES):
             break
         if first is not None:
             refused = refused or f"{first.where}: {first.what}; expected {first.expected}, found {first.found}"
