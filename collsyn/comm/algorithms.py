@@ -66,9 +66,17 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class AlgorithmSet:
-    """Rules, of which the first one that serves a call counts; where none does, or its method refuses, the default."""
+    """Rules, of which the first one that serves a call counts; where none does, or its method refuses, the default.
+
+    `defaults` stand before those that were measured.
+    """
 
     rules: tuple[Rule, ...] = ()
+    defaults: tuple[Rule, ...] = ()
+
+    def is_asked_for(self, kind: str, num_ranks: int, root: int | None, size_bytes: int) -> bool:
+        """Whether a rule, not a default, serves a call without counts."""
+        return any(rule.serves(kind, num_ranks, root, size_bytes, False) for rule in self.rules)
 
     @classmethod
     def of(cls, rows: Sequence[tuple[str, float, float, Schedule | str]]) -> "AlgorithmSet":
@@ -104,7 +112,9 @@ class AlgorithmSet:
     ) -> list[Schedule | str]:
         """What to try for a call, the best first; the last one serves every call."""
         fitting = [rule for rule in self.rules if rule.serves(kind, num_ranks, root, size_bytes, has_counts)]
-        defaults = [rule for rule in _DEFAULTS if rule.serves(kind, num_ranks, root, size_bytes, has_counts)]
+        defaults = [
+            rule for rule in (*self.defaults, *_DEFAULTS) if rule.serves(kind, num_ranks, root, size_bytes, has_counts)
+        ]
         return [*(rule.algorithm for rule in [*fitting, *defaults]), LAST_RESORT]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from collsyn.comm.algorithms import AlgorithmSet
 from collsyn.comm.buffers import Array, Buffer, as_array, drain, fill, run_lent
 from collsyn.comm.exchange import exchange_v
-from collsyn.comm.plans import Call, Plans
+from collsyn.comm.plans import Call, Plans, Searching
 from collsyn.comm.prepared import Prepared, prepared_call
 from collsyn.comm.requests import moving, reducing
 from collsyn.comm.shapes import check_length, checked_counts, joined_shape, lengths_of, split_shape
@@ -20,6 +20,7 @@ from collsyn.comm.world import GroupContext, World
 from collsyn.errors import CollsynError, DeviceError, InputError
 from collsyn.model.topology import Topology
 from collsyn.runtime.bootstrap import Bootstrap, MpiBootstrap
+from collsyn.runtime.emulation import Emulation
 from collsyn.topology.resolve import load_topology
 
 DEFAULT_LIMIT_S = 60.0
@@ -44,11 +45,15 @@ class Communicator:
         topology: Topology | str | None = None,
         schedules: AlgorithmSet | str | Path | None = None,
         timeout_s: float = DEFAULT_LIMIT_S,
+        emulation_factor: float | None = None,
+        search: Searching | None = None,
     ) -> None:
         """Meet all ranks of a bootstrap, each of which makes one with the same arguments.
 
         `topology` is what methods make schedules for (by default all ranks of a host alike); `schedules` says which
-        algorithm serves which size, a folder meaning the schedules in it. Raises DeviceError or InputError.
+        algorithm serves which size, a folder meaning the schedules in it. With `emulation_factor` calls run at the
+        pace of a machine like `topology` that is so many times slower (groups do not disturb each other there). With
+        `search` schedules for `topology` are searched for. Raises DeviceError or InputError.
         """
         machine = load_topology(topology) if isinstance(topology, str) else topology
         if machine is not None and machine.num_ranks != bootstrap.size:
@@ -57,6 +62,9 @@ class Communicator:
             algorithms = schedules or AlgorithmSet()
         else:
             algorithms = AlgorithmSet.from_folder(schedules)
+        if emulation_factor is not None and machine is None:
+            raise InputError("emulation_factor: needs a topology to emulate")
+        self._emulation_factor, self._search = emulation_factor, search
         self._be(World(bootstrap, timeout_s), tuple(range(bootstrap.size)), "world", machine, algorithms)
 
     @classmethod
@@ -340,6 +348,8 @@ class Communicator:
             channel._leave()
         self._channels.clear()
         self._lane.close(self._world.timeout_s)
+        if self._plans is not None:
+            self._plans.close()
         context, self._context, self._plans = self._context, None, None
         if context is not None:
             self._world.part(context)
@@ -350,6 +360,8 @@ class Communicator:
         ranks = tuple(self.ranks[rank] for rank in members)
         tag = self._world.tag(f"{self._tag}/{kind} {','.join(map(str, members))}")
         topology = None if self._topology is None else self._topology.subset(members)
+        # A message between two ranks has but one way.
+        made._emulation_factor, made._search = self._emulation_factor, self._search if kind == "group" else None
         made._be(self._world, ranks, tag, topology, self._algorithms)
         return made
 
@@ -411,7 +423,9 @@ class Communicator:
         """The plans of this communicator, whose members meet when they are first asked for."""
         if self._plans is None:
             self._context = self._world.meet(self.ranks, self._tag)
-            self._plans = Plans(self._context, self._topology, self._algorithms)
+            factor, machine = self._emulation_factor, self._topology
+            emulation = None if factor is None or machine is None else Emulation(machine, factor)
+            self._plans = Plans(self._context, machine, self._algorithms, emulation=emulation, search=self._search)
         return self._plans
 
     def _issue(self, task: Callable[[], Any], what: str, async_op: bool) -> Any:

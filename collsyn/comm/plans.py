@@ -1,7 +1,7 @@
 """Prepared plans of a communicator, made when a call first needs them and kept for the next one."""
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from collsyn.check.verify import verify_plan
 from collsyn.comm.algorithms import LENT, AlgorithmSet
 from collsyn.comm.lent import LENDING, lent_plan, touches_own_buffers_only
+from collsyn.comm.search import Search, Sought
 from collsyn.errors import CollsynError, Infeasible, InputError, SolverFailed, VerificationError
 from collsyn.lower.lower import lower
 from collsyn.model.bind import BoundPlan, bind
@@ -19,6 +20,7 @@ from collsyn.model.plan_file import plan_from_fields, plan_text
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.portfolio.auto import best_schedule
+from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.host import HostContext, PreparedPlan
 from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.program import rank_layout
@@ -33,6 +35,16 @@ _MAX_PLANS = 256
 _AUTO_SHARE = 1 / 4
 # Costs that ranks on one machine roughly have.
 _HOST = "full:{ranks}@bandwidth_gb_s=5,alpha_us=2,overhead=alpha"
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How schedules are searched for: whether calls wait for them, and for about how many seconds at most."""
+
+    must_wait: bool
+    limit_s: float
+
+
 _KINDS_OF_ERRORS = {kind.__name__: kind for kind in (InputError, Infeasible, SolverFailed, VerificationError)}
 
 
@@ -74,8 +86,18 @@ class Plans:
         algorithms: AlgorithmSet,
         max_prepared: int = MAX_PREPARED,
         max_bytes: int = MAX_BYTES,
+        emulation: Emulation | None = None,
+        search: Searching | None = None,
     ) -> None:
-        """At most `max_prepared` plans with `max_bytes` bytes of a rank's memory are kept, and one in any case."""
+        """At most `max_prepared` plans with `max_bytes` bytes of a rank's memory are kept, and one in any case.
+
+        With `emulation` plans run at the pace of that machine, which is `topology`. With `search`, schedules for it
+        are searched for, and take over from what no rule of `algorithms` serves.
+        """
+        self._emulation, self._searching = emulation, search if topology is not None else None
+        self._search: Search | None = None
+        self._searched: dict[Sought, Plan | None] = {}
+        self._calls: Counter[Sought] = Counter()
         self._context, self._algorithms = context, algorithms
         self._max_prepared, self._max_bytes = max_prepared, max_bytes
         self._topologies = [topology] if topology is not None else []
@@ -90,6 +112,8 @@ class Plans:
         With `may_lend` it may be one that works on memory which the caller lends it.
         """
         key = (call, may_lend)
+        if self._searching is not None:
+            self._seek(call)
         found = self._prepared.get(key)
         if found is not None:
             self._prepared.move_to_end(key)
@@ -100,18 +124,19 @@ class Plans:
             _, (oldest, its_size) = self._prepared.popitem(last=False)
             oldest.close()
             self._bytes -= its_size
-        prepared = self._context.prepare(bound, call.dtype_name, call.op_name)
+        prepared = self._context.prepare(bound, call.dtype_name, call.op_name, emulation=self._emulation)
         self._prepared[key] = (prepared, size)
         self._bytes += size
         return prepared
 
     def make(self, call: Call) -> PreparedPlan:
         """A plan of a call with memory of its own, which is the caller's to close; ranks make and close alike."""
-        return self._context.prepare(self._bound(call, may_lend=False), call.dtype_name, call.op_name)
+        bound = self._bound(call, may_lend=False)
+        return self._context.prepare(bound, call.dtype_name, call.op_name, emulation=self._emulation)
 
     def _bound(self, call: Call, may_lend: bool) -> BoundPlan:
         # The executor of NumPy cannot change the places that it works on.
-        may_lend = may_lend and call.counts is None and native_library() is not None
+        may_lend = may_lend and call.counts is None and self._emulation is None and native_library() is not None
         plan = self._plan(call, may_lend)
         if may_lend and call.kind in LENDING and touches_own_buffers_only(plan):
             bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes)
@@ -121,6 +146,9 @@ class Plans:
 
     def _plan(self, call: Call, may_lend: bool) -> Plan:
         """The plan for calls of about this size, unbound."""
+        searched = self._searched.get(_sought(call)) if call.counts is None else None
+        if searched is not None:
+            return searched
         # A method's choice of pieces changes slowly with the size.
         rounded = 1 << (call.size_bytes - 1).bit_length()
         choices = self._algorithms.choices(
@@ -138,6 +166,60 @@ class Plans:
             self._plans[key] = plan
         self._plans.move_to_end(key)
         return plan
+
+    def close(self) -> None:
+        """End searches."""
+        if self._search is not None:
+            self._search.close()
+
+    def _seek(self, call: Call) -> None:
+        """Have a schedule for such calls searched for, and let it take over once it is there.
+
+        All ranks look at the same calls, ever more seldom, for each look is an exchange.
+        """
+        sought = _sought(call)
+        asked_for = self._algorithms.is_asked_for(call.kind, self._context.size, call.root, call.size_bytes)
+        if call.counts is not None or sought in self._searched or asked_for:
+            return
+        assert self._searching is not None
+        count = self._calls[sought] = self._calls[sought] + 1
+        if count & (count - 1):
+            return
+        found = self._found(sought, self._searching.must_wait)
+        if found == "later":
+            return
+        self._searched[sought] = found if isinstance(found, Plan) else None
+        if isinstance(found, Plan):
+            for key in [key for key in self._prepared if _sought(key[0]) == sought and key[0].counts is None]:
+                prepared, size = self._prepared.pop(key)
+                prepared.close()
+                self._bytes -= size
+
+    def _found(self, sought: Sought, must_wait: bool) -> Plan | str:
+        """What rank 0 has found, on all ranks: a plan, "later" or "never"."""
+        answer = b""
+        if self._context.rank == 0:
+            assert self._searching is not None
+            if self._search is None:
+                self._search = Search(self._topologies[0], self._searching.limit_s)
+            answer = self._answer(sought, self._search, must_wait)
+        text = self._context.bootstrap.allgather(answer)[0]
+        if text in (b"later", b"never"):
+            return text.decode()
+        return plan_from_fields(parse_document(text, f"plan of {sought.kind}"))
+
+    @staticmethod
+    def _answer(sought: Sought, search: Search, must_wait: bool) -> bytes:
+        try:
+            found = search.find(sought, must_wait)
+            if isinstance(found, str):
+                return found.encode()
+            plan = lower(found)
+            verify_plan(plan).raise_if_bad()
+            return plan_text(plan).encode()
+        except (CollsynError, OSError):
+            # The job goes on without.
+            return b"never"
 
     def _agree(self, call: Call, choices: list[Schedule | str], size_bytes: int) -> Plan:
         """The plan that rank 0 makes, or its error, on all ranks."""
@@ -180,3 +262,7 @@ class Plans:
         if refusal is not None:
             raise InputError(f"method {name}: {refusal}")
         return synthesizer.synthesize(problem, Options())
+
+
+def _sought(call: Call) -> Sought:
+    return Sought(call.kind, call.root, 1 << (call.size_bytes - 1).bit_length())

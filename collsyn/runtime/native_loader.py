@@ -81,7 +81,7 @@ def _built(compiler: list[str]) -> Path:
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=_COMPILE_LIMIT_S, check=True
     ).stdout
-    folder = _cache_folder()
+    folder = cache_folder()
     targets = {
         flags: folder / f"executor-{digest(repr((texts, compiler, version, flags, _processor())))}.so"
         for flags in _FLAGS
@@ -119,7 +119,7 @@ def _compile(command: list[str], texts: dict[str, str], target: Path) -> Path:
     return target
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """A folder that this user alone can write to; a new temporary one where the home cannot be written."""
     if given := os.environ.get("COLLSYN_CACHE"):
         wanted = Path(given)

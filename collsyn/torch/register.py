@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from collsyn.comm.communicator import Communicator
+from collsyn.comm.plans import Searching
 from collsyn.comm.store import StoreBootstrap
 from collsyn.errors import CollsynError, DeviceError, InputError
 from collsyn.runtime.bootstrap import launched_size
@@ -83,8 +84,15 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Communi
     _JOB.made += 1
     bootstrap = StoreBootstrap(_LimitedStore(store, limit_s), rank, size, f"collsyn/{_JOB.made}", limit_s)
     settings = _agreed(bootstrap, lambda: _settings_here(size))
-    topology = settings.topology
-    comm = Communicator(bootstrap, topology, settings.algorithms, timeout.total_seconds())
+    search = None if settings.search == "off" else Searching(settings.search == "wait", settings.search_limit_s)
+    comm = Communicator(
+        bootstrap,
+        settings.topology,
+        settings.algorithms,
+        timeout.total_seconds(),
+        settings.emulation_factor,
+        search,
+    )
     return comm, settings
 
 

@@ -117,7 +117,7 @@ def _algorithms(folder: str) -> AlgorithmSet:
         given = AlgorithmSet.from_folder(folder) if folder else AlgorithmSet()
     except InputError as error:
         raise InputError(f"COLLSYN_SCHEDULES: {error}") from None
-    return AlgorithmSet((*given.rules, *AlgorithmSet.of(_DEFAULTS).rules))
+    return AlgorithmSet(given.rules, AlgorithmSet.of(_DEFAULTS).rules)
 
 
 def _contents(folder: str) -> list[str]:

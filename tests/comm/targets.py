@@ -11,7 +11,7 @@ import numpy as np
 
 from collsyn.comm.algorithms import AlgorithmSet
 from collsyn.comm.communicator import Communicator
-from collsyn.comm.plans import Call, Plans
+from collsyn.comm.plans import Call, Plans, Searching
 from collsyn.comm.store import StoreBootstrap
 from collsyn.errors import DeviceError, InputError
 from tests.comm.oracle import borders, expected
@@ -527,3 +527,29 @@ def lend(bootstrap):
         for work in again:
             check("sum later", work.result(), total)
     return wrong
+
+
+def searched(bootstrap, must_wait):
+    """Whether results are right, whether the first plan was the one searched for, and whether the last one was."""
+    topology = "ring:3@bandwidth_gb_s=1,alpha_us=1"
+    with Communicator(bootstrap, topology, timeout_s=LIMIT_S, search=Searching(must_wait, 15.0)) as comm:
+        want = sum(np.arange(1000) * (rank + 1) for rank in range(comm.size))
+        right, names = True, []
+        deadline = time.monotonic() + 60
+        while True:
+            right &= bool((comm.all_reduce(np.arange(1000) * (comm.rank + 1)) == want).all())
+            names.append(bool(comm._plans._searched))
+            # All ranks see the same, so that they leave after the same call.
+            if names[-1] or comm.all_reduce(np.array([time.monotonic() > deadline]).astype(np.uint8))[0]:
+                return [right, names[0], names[-1] and None not in comm._plans._searched.values()]
+            time.sleep(0.02)
+
+
+def emulated(bootstrap, factor, topology="ring:2@bandwidth_gb_s=1,alpha_us=1"):
+    """Seconds of an allreduce of 16 KiB."""
+    with Communicator(bootstrap, topology, timeout_s=LIMIT_S, emulation_factor=factor) as comm:
+        data = np.ones(1 << 12, np.float32)
+        comm.all_reduce(data)
+        begin = time.monotonic()
+        assert (comm.all_reduce(data) == 2).all()
+        return time.monotonic() - begin
