@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._options import (
+    FILE,
     chosen_sizes,
     examples,
     json_option,
@@ -37,6 +38,7 @@ INTERRUPTED = 130
         "collsyn synthesize --collective allgather                      # for the machine just profiled",
         "collsyn synthesize --collective allreduce --topology dgx1 --size 256M --json",
         "collsyn synthesize --collective alltoall --topology torus:4x4 --sizes 1K:64M --method direct -o none",
+        "collsyn synthesize --collective allgather --topology broken.yaml --warm-start whole.json",
     ),
 )
 @problem_options(topology_required=False)
@@ -51,6 +53,9 @@ INTERRUPTED = 130
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
 @seed_option()
+@click.option(
+    "--warm-start", type=FILE, metavar="FILE", help="Repair this schedule, made before links or ranks failed."
+)
 @click.option("--plan", "with_plan", is_flag=True, help="Lower and simulate the plan, too, above 64 ranks.")
 @output_option("Where to write it (.npz: columns, .large: tables), or none. [default: collsyn-out/schedules/...]")
 @json_option()
@@ -68,6 +73,7 @@ def command(
     chunks: int | None,
     time_limit_s: float | None,
     seed: int,
+    warm_start: Path | None,
     with_plan: bool,
     output: str | None,
     as_json: bool,
@@ -84,6 +90,8 @@ def command(
 
     from ._large import show_synthesized, synthesized
 
+    if warm_start is not None and method != "auto":
+        raise click.UsageError("--warm-start repairs a schedule; leave out --method")
     asked = chosen_sizes(size, sizes)
     if asked.is_sweep and output not in (None, "none"):
         raise click.UsageError("-o FILE takes one size; leave it out for a sweep, or give -o none")
@@ -94,18 +102,19 @@ def command(
     where = chosen_topology(topology)
     problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
     options = Options(seed=seed, time_limit_s=time_limit_s)
+    old = None if warm_start is None else _read(warm_start)
     documents, stopped = [], False
     for size_bytes in asked.size_bytes:
         sized = replace(problem, size_bytes=size_bytes)
-        if is_large_problem(sized, method, output):
+        if old is None and is_large_problem(sized, method, output):
             file = Path(output) if output else _default_file(sized, "large")
             documents.append(synthesized(sized, options, method, None if output == "none" else file))
             if not as_json:
                 show_synthesized(documents[-1])
             continue
-        candidates = _solved(sized, options, method, with_plan)
+        candidates = _solved(sized, options, method, with_plan, old, warm_start)
         stopped = any(candidate.interrupted for candidate in candidates)
-        documents.append(_finished(candidates, output))
+        documents.append(_finished(candidates, output, old))
         if not as_json:
             _show(documents[-1], candidates)
         if stopped:
@@ -116,15 +125,32 @@ def command(
     return INTERRUPTED if stopped else 0
 
 
-def _solved(problem: "Problem", options: "Options", method: str, with_plan: bool) -> list["Candidate"]:
+def _read(file: Path) -> "Schedule":
+    from collsyn.model.schedule_file import read_schedule
+
+    return read_schedule(file)
+
+
+def _solved(
+    problem: "Problem",
+    options: "Options",
+    method: str,
+    with_plan: bool,
+    old: "Schedule | None",
+    warm_start: Path | None,
+) -> list["Candidate"]:
     from collsyn.portfolio.auto import best
+    from collsyn.portfolio.repair import repaired
 
+    plans = True if with_plan else None
     with progress(f"{problem.kind} on {problem.topology.name}", total=1.0) as update:
-        methods = None if method == "auto" else [method]
-        return best(problem, replace(options, progress=update), methods, True if with_plan else None)
+        options = replace(options, progress=update)
+        if old is not None and warm_start is not None:
+            return repaired(problem, options, old, warm_start, plans)
+        return best(problem, options, None if method == "auto" else [method], plans)
 
 
-def _finished(candidates: Sequence["Candidate"], output: str | None) -> dict[str, Any]:
+def _finished(candidates: Sequence["Candidate"], output: str | None, old: "Schedule | None") -> dict[str, Any]:
     """Write the best candidate's schedule and return its document."""
     from collsyn.check.summary import summary
     from collsyn.model.schedule_file import write_schedule
@@ -139,7 +165,12 @@ def _finished(candidates: Sequence["Candidate"], output: str | None) -> dict[str
         file = Path(output) if output else _default_file(schedule, form)
         write_schedule(schedule, file)
     document = summary(schedule, found.plan_s, found.synthesis_s, found.verify_s, None if file is None else str(file))
-    return {**document, "candidates": [_candidate_document(candidate) for candidate in candidates]}
+    document["candidates"] = [_candidate_document(candidate) for candidate in candidates]
+    if old is not None:
+        from collsyn.portfolio.repair import cost_of_failure
+
+        document["warm_start"] = dict(cost_of_failure(old, schedule))
+    return document
 
 
 def _candidate_document(candidate: "Candidate") -> dict[str, Any]:
@@ -187,3 +218,10 @@ def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
     table(title, ("method", "schedule us", "plan us", "gap", "chunks a rank", ""), rows)
     wrote = f"wrote {document['file']}" if document["file"] else "nothing written"
     note(f"{document['algbw_gb_s']:.4g} GB/s algorithm bandwidth, {document['num_sends']} sends; {wrote}")
+    if "warm_start" in document:
+        cost = document["warm_start"]
+        share = "" if cost["cost"] is None else f" ({100 * cost['cost']:+.1f}%)"
+        note(
+            f"the failure costs: bound {cost['bound_before_us']:.4g} -> {cost['bound_us']:.4g} us{share}; "
+            f"{cost['kept_sends']} sends kept, {cost['new_sends']} new"
+        )

@@ -14,7 +14,7 @@ from collsyn.lower.lower import lower
 from collsyn.model.bound import Bound
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
-from collsyn.synth.problem import Options, Problem
+from collsyn.synth.problem import Options, Problem, Synthesizer
 from collsyn.synth.table import METHODS, method
 
 # Seconds after which no further method is begun, where no other limit is given.
@@ -67,7 +67,7 @@ class Candidate:
 
 
 def best(
-    problem: Problem, options: Options, methods: Sequence[str] | None = None, plans: bool | None = None
+    problem: Problem, options: Options, methods: Sequence[str | Synthesizer] | None = None, plans: bool | None = None
 ) -> list[Candidate]:
     """Run methods (all by default) on a problem; their candidates, best first, those without a schedule last.
 
@@ -108,8 +108,11 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate:
 class _Run:
     """One pass over the methods."""
 
-    def __init__(self, problem: Problem, options: Options, names: list[str]) -> None:
-        self.problem, self.options, self.names = problem, options, names
+    def __init__(self, problem: Problem, options: Options, methods: Sequence[str | Synthesizer]) -> None:
+        self.problem, self.options = problem, options
+        self.names = [each if isinstance(each, str) else each.name for each in methods]
+        # Those that are no rows of the table.
+        self.given = {each.name: each for each in methods if not isinstance(each, str)}
         self.begin_s = time.monotonic()
         self.limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
         self.interrupted = False
@@ -164,11 +167,12 @@ class _Run:
         return result
 
     def _candidate(self, name: str) -> Candidate:
-        synthesizer = method(name)
+        synthesizer = self.given.get(name) or method(name)
         reason = synthesizer.accepts(self.problem)
         if reason is not None:
             return Candidate(name, refused=reason)
-        _warm_up(name, self.problem.kind)
+        if name not in self.given:
+            _warm_up(name, self.problem.kind)
         try:
             begin_s = time.monotonic()
             schedule = synthesizer.synthesize(self.problem, self._options())

@@ -109,6 +109,16 @@ def _ends(collective: Collective) -> tuple[I64, list[frozenset[int]], list[froze
     return pair.reshape(-1), pre, post
 
 
+def pieces(collective: Collective, size_bytes: int) -> tuple[I64, I64, I64, F64]:
+    """Chunk, source, target and bytes of every piece that has to move."""
+    pair, pre, post = _ends(collective)
+    source = np.array([min(before) for before in pre])
+    target = np.array([min(after - before, default=-1) for before, after in zip(pre, post, strict=True)])
+    chunk = np.flatnonzero(target[pair] >= 0)
+    num_bytes = collective.chunk_bytes(size_bytes)[chunk]
+    return chunk, source[pair[chunk]], target[pair[chunk]], num_bytes
+
+
 def along_paths(problem: Problem, options: Options, model: MachineModel) -> Schedule:
     """The best schedule found; raises Infeasible where a receiver cannot be reached."""
     return _Search(problem, options, model).solve()
@@ -126,7 +136,7 @@ class _Search:
         self._longest = 2 * int(model.distance[np.isfinite(model.distance)].max()) + 2
 
     def solve(self) -> Schedule:
-        _, source, target, num_bytes = self._pieces(self.problem.collective(1))
+        _, source, target, num_bytes = pieces(self.problem.collective(1), self.problem.size_bytes)
         legs = int(self.model.distance[source, target].sum())
         tried: list[int] = []
         for chunks in self._effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)):
@@ -160,21 +170,13 @@ class _Search:
             if self._effort.over():
                 return
 
-    def _pieces(self, collective: Collective) -> tuple[I64, I64, I64, F64]:
-        """Chunk, source, target and bytes of every piece that has to move."""
-        pair, pre, post = _ends(collective)
-        source = np.array([min(before) for before in pre])
-        target = np.array([min(after - before, default=-1) for before, after in zip(pre, post, strict=True)])
-        chunk = np.flatnonzero(target[pair] >= 0)
-        num_bytes = collective.chunk_bytes(self.problem.size_bytes)[chunk]
-        return chunk, source[pair[chunk]], target[pair[chunk]], num_bytes
-
     def _paths(self, chunks: int) -> Paths:
         collective = self.problem.collective(chunks)
-        pieces = self._pieces(collective)
-        hops, lengths = self._by_source(*pieces[1:]) if len(pieces[0]) > MANY_PIECES else self._one_by_one(*pieces[1:])
+        chunk, *ends, num_bytes = pieces(collective, self.problem.size_bytes)
+        choose = self._by_source if len(chunk) > MANY_PIECES else self._one_by_one
+        hops, lengths = choose(ends[0], ends[1], num_bytes)
         legs = hops[np.arange(hops.shape[1]) < lengths[:, None]].astype(np.int64)
-        return Paths(collective, pieces[0], pieces[3], np.concatenate([[0], np.cumsum(lengths)]), legs)
+        return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
 
     def _one_by_one(self, source: I64, target: I64, num_bytes: F64) -> tuple[I32, I64]:
         """Hops (rows) and their number for every piece, each by a search of its own."""

@@ -24,6 +24,8 @@ LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # Times forwards and backwards along one choice of paths; counts in vain after which no more are tried; how near the
 # finish may be to that of all links evenly loaded for the search to end.
 ROUNDS, PATIENCE, CLOSE_ENOUGH = 3, 2, 1.002
+# Searches to relieve the busiest links of one choice of paths.
+SEARCHES = 300
 # Messages worth so many overheads, where there are any.
 OVERHEADS = 50.0
 
@@ -146,7 +148,9 @@ class _Search:
         chunk = np.arange(chunks, n * chunks)
         target, size = chunk // chunks, np.full(len(chunk), self.problem.size_bytes / n / chunks)
         machine = self._on_orbits(self.model.machine(False, 0.0, 1.0))
-        found = balanced(machine, self.model.distance, np.zeros_like(target), target, size, self.options.seed)
+        found = balanced(
+            machine, self.model.distance, np.zeros_like(target), target, size, self.options.seed, searches=SEARCHES
+        )
         legs = found.hops[np.arange(found.hops.shape[1]) < found.lengths[:, None]]
         ptr = np.concatenate([[0], np.cumsum(found.lengths)])
         collective = self.problem.collective(chunks)
