@@ -14,7 +14,7 @@ from collsyn.model.arrays import I64
 _TRIED, _KEPT = 600, 3
 _FEWEST_TRIED, _MOST_TRIED = 200, 20_000
 # Random graphs are far from the least bytes, the more so the more ranks; each of their ranks is one to solve.
-_RANDOM_SEEDS, _MOST_RANDOM = (1, 2, 3), 256
+_RANDOM_SEEDS, _MOST_RANDOM = (1, 2, 3), 1024
 # Subsets of things: beyond these, as many ranks are not worth a search.
 _MOST_THINGS = 24
 _MOST_ORDER = 31
@@ -30,7 +30,7 @@ class Effort:
     kept: int
 
 
-LIGHT, THOROUGH = Effort(8, 2, 1 << 21, 2), Effort(24, 4, 1 << 25, 2)
+LIGHT, THOROUGH = Effort(8, 2, 1 << 20, 2), Effort(24, 4, 1 << 25, 2)
 
 
 def base_texts(num_ranks: int, degree: int, two_way: bool, seed: int = 0, effort: Effort = LIGHT) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _texts(n: int, d: int, two_way: bool, seed: int, effort: Effort) -> Iterator
         return
     yield from _circulants(n, d, seed)
     yield from _cayley(n, d, seed, effort, two_way=True) if two_way else _one_way(n, d, seed, effort)
-    if n * d % 2 == 0 and d > 2 and n <= _MOST_RANDOM:
+    if n * d % 2 == 0 and d > 2 and n * d <= _MOST_RANDOM:
         yield from (f"random:{n}x{d}x{_limited(seed + number)}" for number in _RANDOM_SEEDS)
 
 
@@ -175,7 +175,7 @@ def _one_way(n: int, d: int, seed: int, effort: Effort) -> Iterator[str]:
         yield f"paley:{n}"
     yield from (f"circulant1:{n}x{'x'.join(map(str, steps))}" for steps in _best_steps(n, d, n - 1, False, seed))
     yield from _cayley(n, d, seed, effort, two_way=False)
-    if d > 1 and n <= _MOST_RANDOM:
+    if d > 1 and n * d <= _MOST_RANDOM:
         yield from (f"random1:{n}x{d}x{_limited(seed + number)}" for number in _RANDOM_SEEDS)
 
 
