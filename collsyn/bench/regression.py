@@ -16,7 +16,8 @@ from collsyn.bench.suite import Rule, slowdown_rule
 from collsyn.model.arrays import F64
 
 RESAMPLES = 4000
-# Blocks that other work on the machine hit are slow, none is quick by chance: the lower quarter is what is compared.
+# Within a launch, blocks that other work hits are slow, and none is quick by chance: the lower quarter counts.
+# Launches, less what their yardsticks say, stray both ways: of these the median counts.
 QUANTILE = 0.25
 # With fewer earlier runs than this nothing is known of how runs differ, and this much is allowed for (one sigma).
 MIN_RUNS = 3
@@ -135,16 +136,15 @@ class _Model:
         drawn = self._drawn(key, now, self._yardsticks[key].doubt(sample), rng)
         # One end of the interval matters, and has all of the doubt.
         low, high = np.exp(np.quantile(drawn, [1 - confidence, confidence]))
-        launches = np.quantile(now, QUANTILE, axis=1)
-        earlier = np.concatenate([np.quantile(one, QUANTILE, axis=1) for one in self._logs[key]])
-        delta = float(np.sign(launches[:, None] - earlier[None, :]).mean())
+        earlier = np.concatenate(self._logs[key])
+        delta = float(np.sign(now[:, None] - earlier[None, :]).mean())
         return Verdict(key, rule, len(past), ratio, float(low), float(high), delta, float(ratio / low))
 
     def _drawn(self, key: Key, now: F64, doubt: float, rng: np.random.Generator) -> F64:
         """Logarithms of the ratio that could as well have been found; the yardstick adds `doubt` (one sigma)."""
         past = self._levels[key]
         chosen = rng.integers(len(now), size=(RESAMPLES, len(now)))
-        above = np.quantile(now[chosen].reshape(RESAMPLES, -1), QUANTILE, axis=1)
+        above = np.median(now[chosen], axis=1)
         centre = np.median(past[rng.integers(len(past), size=(RESAMPLES, len(past)))], axis=1)
         scale = self._scale.get(key, self._unknown)
         normal = rng.standard_normal(RESAMPLES)
@@ -156,15 +156,13 @@ class _Model:
 
 
 def _logs(sample: Sample, slope: float) -> F64:
-    """Logarithms of the blocks, less `slope` of those of the yardstick beside them; [launches, blocks]."""
-    logs = np.log(sample.blocks_s)
-    if sample.yardstick_s is not None:
-        logs = logs - slope * np.log(sample.yardstick_s)
-    return np.asarray(logs, dtype=np.float64)
+    """Logarithms of the times of launches, less `slope` of those of the yardstick beside them."""
+    logs = _levels(sample.blocks_s)
+    return logs if sample.yardstick_s is None else logs - slope * _levels(sample.yardstick_s)
 
 
 def _level(logs: F64) -> float:
-    return float(np.quantile(logs, QUANTILE))
+    return float(np.median(logs))
 
 
 def _deviations(levels: F64) -> F64:
