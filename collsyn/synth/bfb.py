@@ -15,10 +15,13 @@ from collsyn.model.topology import Topology
 from collsyn.synth.baseline import MAX_ROWS
 from collsyn.synth.bfb_broadcast import broadcast
 from collsyn.synth.bfb_cost import BfbCost, arcs_of, bfb_cost
+from collsyn.synth.bfb_paths import pieces_to_one, too_many
 from collsyn.synth.bfb_shares import Shares, in_order_of_steps, in_step, shares
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.synth.transform import by_composition, by_reversal
 
+# Kinds in which every piece goes to one rank.
+TO_ONE = ("alltoall", "alltoallv", "scatter", "sendrecv")
 # Schedules of more sends are not made.
 MOST_ROWS = 1 << 25
 # Chunks a rank that are tried; all steps are exact at the least common multiple of their loads' denominators.
@@ -47,18 +50,21 @@ class BfbMethod:
     def _solve(self, problem: Problem) -> Schedule:
         if problem.kind == "allreduce":
             return by_composition(problem, self._solve)
-        if problem.kind in ("reducescatter", "reduce"):
+        if problem.kind in ("reducescatter", "reduce", "gather"):
             return by_reversal(problem, self._solve)
+        if problem.kind in TO_ONE:
+            return pieces_to_one(problem)
         return broadcast(problem) if problem.kind == "broadcast" else allgather(problem)
 
 
 def obstacle(problem: Problem) -> str | None:
     """Why breadth-first broadcast does not serve a problem on any topology of its kind, or None."""
-    kinds = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
-    if problem.kind not in kinds:
-        return f"makes no {problem.kind}"
+    if problem.kind == "custom":
+        return "makes no custom"
     if problem.topology.switch_names:
         return "needs links from rank to rank; this machine has switches"
+    if problem.kind in TO_ONE or problem.kind == "gather":
+        return too_many(problem)
     if problem.groups is not None:
         return "serves all ranks at once, no process groups"
     if problem.counts is not None:
@@ -68,7 +74,7 @@ def obstacle(problem: Problem) -> str | None:
 
 def _too_large(problem: Problem) -> str | None:
     n = problem.topology.num_ranks
-    if problem.kind in ("broadcast", "reduce") or n * (n - 1) <= MOST_ROWS:
+    if problem.kind not in ("allgather", "reducescatter", "allreduce") or n * (n - 1) <= MOST_ROWS:
         return None
     return f"makes at most {MOST_ROWS} sends; {n} ranks need {n * (n - 1)}"
 

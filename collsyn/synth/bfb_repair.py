@@ -17,7 +17,7 @@ from collsyn.bounds.tightest import tightest_rate
 from collsyn.model.arrays import I64, Rows
 from collsyn.model.schedule import Schedule
 from collsyn.synth.baseline import MAX_ROWS
-from collsyn.synth.bfb import BFB, known_cost, most_chunks, obstacle
+from collsyn.synth.bfb import allgather, known_cost, most_chunks, obstacle
 from collsyn.synth.bfb_timed import Ground, Mix, mixes
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.synth.timing import in_order
@@ -74,7 +74,7 @@ class Rounded:
 
 def repaired(problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
     """The better allgather of breadth-first broadcast and of timed trees; what it says of itself has both times."""
-    plain, cost = BFB.synthesize(problem, Options()), known_cost(problem.topology)
+    plain, cost = allgather(problem), known_cost(problem.topology)
     best, steps, factor = plain, cost.steps, float(cost.factor)
     if problem.topology.num_ranks > 2:
         ground = Ground(problem.topology)

@@ -56,9 +56,13 @@ class Mix:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """A machine without switches, with a group of symmetries that moves every rank (`trees_symmetry.py`)."""
+    """A machine without switches, with a group of symmetries that moves every rank (`trees_symmetry.py`).
+
+    `senders` are the ranks that have something to send (None: all).
+    """
 
     topology: Topology
+    senders: I64 | None = None
 
     @cached_property
     def arcs(self) -> Arcs:
@@ -72,8 +76,8 @@ class Ground:
 
     @cached_property
     def sources(self) -> I64:
-        """The first rank of every orbit."""
-        return np.unique(self.group.first)
+        """The first rank of every orbit that sends."""
+        return np.unique(self.group.first) if self.senders is None else self.senders
 
     @cached_property
     def orbit(self) -> I64:
