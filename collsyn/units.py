@@ -71,6 +71,11 @@ def rounded(value: float) -> float:
     return float(f"{value:.14g}")
 
 
+def tidy_beta(beta_s_per_byte: float) -> float:
+    """The inverse bandwidth next to a computed one that files hold: what is proven of it is then true when reread."""
+    return gb_s_to_beta(rounded(beta_to_gb_s(beta_s_per_byte)))
+
+
 def exact_gb_s(beta_s_per_byte: float) -> Fraction:
     """Bandwidth in GB/s as the simplest fraction that the float can mean.
 

@@ -15,7 +15,7 @@ from collsyn.model.profile_tree import tree_edges, way_latencies
 from collsyn.model.size_rates import SizeRates, from_times
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import flow
-from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, us_to_s
+from collsyn.units import beta_to_gb_s, gb_s_to_beta, rounded, s_to_us, tidy_beta, us_to_s
 
 SCHEMA = "collsyn-profile/1"
 # Costs closer than this factor are equal for every purpose.
@@ -231,7 +231,8 @@ def _bend(own: Sequence[LinkFit], alpha_s: F64, beta: F64) -> list[SizeRates]:
             continue
         latency_s, by_size = from_times(times, float(alpha_s[members[0]]))
         for number in members:
-            rates[number], alpha_s[number], beta[number] = by_size, latency_s, 1.0 / max(rate for _, rate in by_size)
+            highest = tidy_beta(1.0 / max(rate for _, rate in by_size))
+            rates[number], alpha_s[number], beta[number] = by_size, latency_s, highest
     return rates
 
 

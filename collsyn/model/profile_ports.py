@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from collsyn.model.size_rates import SizeRates, from_times
 from collsyn.model.topology import Topology
+from collsyn.units import tidy_beta
 
 if TYPE_CHECKING:
     from collsyn.model.profile import PortFit, Profile
@@ -21,7 +22,7 @@ def by_working_set(profile: "Profile", machine: Topology) -> dict[str, Any]:
         pairs: list[SizeRates] = [()] * (machine.num_links - 2 * n)
         ports = [_port_rates(port, n) for port in profile.ports]
         beta = machine.beta_s_per_byte.copy()
-        beta[-2 * n :] = [1.0 / max(rate for _, rate in points) for points in ports * 2]
+        beta[-2 * n :] = [tidy_beta(1.0 / max(rate for _, rate in points)) for points in ports * 2]
         found = {"size_rates": (), "working_set_rates": (*pairs, *ports, *ports), "beta_s_per_byte": beta}
     if profile.reduce_points:
         found["reduce_working_set_rates"] = tuple(

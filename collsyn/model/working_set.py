@@ -8,6 +8,7 @@ import numpy as np
 from collsyn.model.collective import Collective
 from collsyn.model.size_rates import SizeRates, rates_at
 from collsyn.model.topology import Topology
+from collsyn.units import tidy_beta
 
 
 def working_set_bytes(collective: Collective, size_bytes: int) -> float:
@@ -40,9 +41,9 @@ def _at(topology: Topology, num_bytes: float) -> Topology:
     beta, reduce_s = topology.beta_s_per_byte, topology.reduce_s_per_byte
     for link, points in enumerate(topology.working_set_rates):
         if points:
-            beta = np.where(np.arange(len(beta)) == link, 1.0 / _rate(points, num_bytes), beta)
+            beta = np.where(np.arange(len(beta)) == link, tidy_beta(1.0 / _rate(points, num_bytes)), beta)
     if topology.reduce_working_set_rates:
-        reduce_s = np.full(topology.num_ranks, 1.0 / _rate(topology.reduce_working_set_rates, num_bytes))
+        reduce_s = np.full(topology.num_ranks, tidy_beta(1.0 / _rate(topology.reduce_working_set_rates, num_bytes)))
     unchanged = np.array_equal(beta, topology.beta_s_per_byte) and np.array_equal(reduce_s, topology.reduce_s_per_byte)
     return topology if unchanged else replace(topology, beta_s_per_byte=beta, reduce_s_per_byte=reduce_s)
 

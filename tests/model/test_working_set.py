@@ -1,5 +1,7 @@
 """Rates that depend on what a call works on: what was measured is what is simulated."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from collsyn.check.verify import verify_schedule
 from collsyn.lower.lower import lower
 from collsyn.model.collective import make_collective
 from collsyn.model.profile import Estimate, LinkFit, PortFit, Profile
+from collsyn.model.schedule_file import read_schedule, write_schedule
 from collsyn.model.topology import Topology
 from collsyn.model.working_set import at_size, working_set_bytes
 from collsyn.portfolio.auto import best_schedule
@@ -111,3 +114,14 @@ def test_parts_and_mirrors_keep_their_rates() -> None:
     for other in (topology.subset([1, 3]), topology.reversed()):
         assert len(other.working_set_rates) == other.num_links
         assert other.reduce_working_set_rates == topology.reduce_working_set_rates
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+@pytest.mark.parametrize("size", [3 * 65536, 5 << 20])
+def test_what_is_proven_of_a_schedule_holds_of_its_file(tmp_path: Path, kind: str, size: int) -> None:
+    schedule = best_schedule(Problem(kind, machine(2), size), Options())
+    assert schedule.bounds
+    write_schedule(schedule, tmp_path / "s.json")
+    again = read_schedule(tmp_path / "s.json")
+    verify_schedule(again).raise_if_bad()
+    assert retime(again, size).finish_s == pytest.approx(schedule.finish_s, rel=1e-9)
