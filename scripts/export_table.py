@@ -1,6 +1,6 @@
 """Exports the best schedule of every collective on some machines, reads every file back, and judges it.
 
-    python scripts/export_table.py                                     # all, about an hour
+    python scripts/export_table.py                                     # all, 20 minutes of one core
     python scripts/export_table.py --topologies dgx1 --sizes 1M --dialects azure
 
 A row is a collective, a machine, a size and a dialect of MSCCL XML, or MSCCL++ JSON: simulated time of the plan and of

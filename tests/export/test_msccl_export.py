@@ -17,7 +17,7 @@ from collsyn.errors import InputError
 from collsyn.export.msccl import DIALECTS, Program
 from collsyn.export.msccl_check import MscclFile, read_msccl
 from collsyn.export.msccl_export import export
-from collsyn.export.msccl_flow import data_flow
+from collsyn.export.msccl_flow import Moved, data_flow
 from collsyn.export.msccl_form import (
     bound_problems,
     dependency_problems,
@@ -25,7 +25,7 @@ from collsyn.export.msccl_form import (
     form_problems,
     peer_problems,
 )
-from collsyn.export.msccl_limits import limit_problems
+from collsyn.export.msccl_limits import dealt_problem, limit_problems
 from collsyn.export.msccl_lower import make_gpus
 from collsyn.export.msccl_make import Wanted, make_program
 from collsyn.export.msccl_read import read_program
@@ -386,3 +386,39 @@ def test_long_chunks_of_many_peers_behind_one_port_are_sent_in_the_order_of_the_
     assert (schedule.collective.num_chunks, file.facts["num_chunks"]) == (8, 32)
     assert file.facts["simulated_us"] * 1e-6 <= 1.05 * plan_s
     assert harm(file.content.decode()) is None
+
+
+@settings(max_examples=6)
+@given(problem=random_problems(), limits=st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(1, 4)))
+def test_what_counting_refuses_no_program_would_have_fitted(problem, limits):
+    """Counting messages says too much about no deal: every program made of it breaks a limit of the same reader."""
+    chosen = method("greedy")
+    if chosen.accepts(problem) is not None:
+        return
+    steps, blocks, channels = limits
+    dialect = replace(DIALECTS["azure"], max_steps=steps, max_blocks=blocks, max_channels=channels)
+    if problem.counts is not None or problem.groups is not None:
+        return
+    moved = Moved.of(lower(chosen.synthesize(problem, Effort())), problem.size_bytes)
+    kind = moved.plan.collective.kind
+    for lanes, messages in ((1, None), (2, None), (1, 1), (1, 3)):
+        found = dealt_problem(moved.dealt(lanes, messages), moved.plan.num_ranks, dialect)
+        flow = moved.flow(lanes, messages)
+        longest = {line: len(sends) for line, (sends, _) in flow.lines.items()}
+        assert sum(number for *_, number, _ in moved.dealt(lanes, messages)) == len(longest)
+        assert max((most for *_, most in moved.dealt(lanes, messages)), default=0) == max(longest.values(), default=0)
+        for paired in (False, True):
+            gpus = make_gpus(flow, True, paired)
+            count = 1 + max((block.channel for gpu in gpus for block in gpu.blocks), default=0)
+            program = Program("t", kind, kind, "LL", count, flow.num_chunks, False, True, 0, 0, gpus)
+            assert found is None or limit_problems(program, dialect)
+
+
+def test_divided_chunks_are_the_same_program():
+    program = read_program(exported(by_hand("ring allgather")).content, "f")
+    finer = program.divided(3)
+    assert finer.num_chunks == 3 * program.num_chunks
+    assert MscclFile(finer).verify().ok
+    for one, other in zip(program.steps(), finer.steps(), strict=True):
+        assert (other[3].src_offset, other[3].count) == (3 * one[3].src_offset, 3 * one[3].count)
+        assert (other[3].dep_block, other[3].dep_step) == (one[3].dep_block, one[3].dep_step)
