@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._output import note, table
+from ._problem import require_ranks
 
 if TYPE_CHECKING:
     from collsyn.model.large_file import LargeSchedule
@@ -77,6 +78,7 @@ def simulate_large(
     from collsyn.model.large_file import read_large
 
     schedule = read_large(file)
+    require_ranks(ranks, schedule.topology)
     begin = time.perf_counter()
     verify_large(schedule).raise_if_bad(str(file))
     verify_s = time.perf_counter() - begin

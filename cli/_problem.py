@@ -36,6 +36,15 @@ def note_assumptions(machine: "Topology") -> None:
         note(line)
 
 
+def require_ranks(show_ranks: tuple[int, ...] | None, machine: "Topology") -> None:
+    """Raise InputError for a rank to be shown that is not there."""
+    from collsyn.errors import InputError
+
+    beyond = [rank for rank in show_ranks or () if rank >= machine.num_ranks]
+    if beyond:
+        raise InputError(f"--show-ranks: rank {beyond[0]} is not there; expected 0 .. {machine.num_ranks - 1}")
+
+
 def make_problem(
     collective: str,
     topology: str,

@@ -18,7 +18,7 @@ from ._options import (
     topology_option,
 )
 from ._output import emit_json, note, table, text
-from ._problem import note_assumptions
+from ._problem import note_assumptions, require_ranks
 
 if TYPE_CHECKING:
     from collsyn.check.recognise import Foreign
@@ -237,13 +237,8 @@ def _plot(
 
 def _drawing(schedule: "Schedule", show_ranks: tuple[int, ...] | None, window_s: tuple[float, float] | None) -> str:
     from collsyn.check.simulate import timeline
-    from collsyn.errors import InputError
 
-    beyond = [rank for rank in show_ranks or () if rank >= schedule.topology.num_ranks]
-    if beyond:
-        raise InputError(
-            f"--show-ranks: rank {beyond[0]} is not there; expected 0 .. {schedule.topology.num_ranks - 1}"
-        )
+    require_ranks(show_ranks, schedule.topology)
     return timeline(schedule, show_ranks, window_s)
 
 

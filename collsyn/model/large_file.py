@@ -118,26 +118,28 @@ def read_large(path: str | Path) -> LargeSchedule:
     return StepTable(collective, topology, size_bytes, lag, num_steps, arrays["steps"], arrays["ports"], **notes)
 
 
-def new_table(shape: tuple[int, int], num_steps: int, path: str | Path | None) -> tuple[npt.NDArray[Any], ...]:
+def new_table(
+    shape: tuple[int, int], num_steps: int, path: str | Path | None, beside_bytes: int = 0
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Arrays for the steps (of a type that holds `num_steps`) and ports of a table that is to be made.
 
     They lie in memory if that has room to spare, else in files without a name, in the folder of `path` (None: of
-    temporary files), of which nothing stays. Raises InputError in one line where neither has room, or where the disk
-    has none to keep the table in `path` afterwards.
+    temporary files), of which nothing stays. `beside_bytes` of memory are needed at the same time. Raises InputError
+    where there is no room, or where the disk has none to keep the table in `path` afterwards.
     """
     kinds = (np.uint16 if num_steps < np.iinfo(np.uint16).max else np.uint32, np.uint8)
     num_bytes = prod(shape) * sum(np.dtype(kind).itemsize for kind in kinds)
     folder = (
         Path(tempfile.gettempdir()) if path is None else next(p for p in Path(path).absolute().parents if p.exists())
     )
-    in_memory = num_bytes < available_bytes() * SPARE
+    in_memory = num_bytes + beside_bytes < available_bytes() * SPARE
     free, need = shutil.disk_usage(folder).free, num_bytes * ((path is not None) + (not in_memory))
-    if need > free:
+    if need > free or beside_bytes > available_bytes() * SPARE:
         room = f"{available_bytes() / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB of the disk of {folder} are free"
-        raise InputError(f"the schedule takes {num_bytes / 1e9:.1f} GB; {room}")
+        raise InputError(f"the schedule takes {num_bytes / 1e9:.1f} GB and {beside_bytes / 1e9:.1f} GB to make; {room}")
     if in_memory:
-        return tuple(np.zeros(shape, dtype=kind) for kind in kinds)
-    return tuple(_nameless(folder, shape, kind) for kind in kinds)
+        return np.zeros(shape, dtype=kinds[0]), np.zeros(shape, dtype=np.uint8)
+    return _nameless(folder, shape, kinds[0]), _nameless(folder, shape, np.uint8)
 
 
 def _nameless(folder: Path, shape: tuple[int, int], kind: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Schedules of very many sends on equal links: meshes by trees along their dimensions, kept as a table of steps."""
+"""Schedules of very many sends on equal links, kept as a table of steps: meshes by construction, others by matching."""
 
 from pathlib import Path
 
@@ -7,50 +7,60 @@ import numpy as np
 from collsyn.errors import InputError
 from collsyn.model.large_file import new_table
 from collsyn.model.schedule import Schedule
-from collsyn.model.steps import GATHER, MAX_PORTS, PHASES, StepTable, lag_of, links_both_ways, neighbours
+from collsyn.model.steps import GATHER, MAX_PORTS, PHASES, Ports, Steps, StepTable, lag_of, links_both_ways, neighbours
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.topology.grid_shape import mesh_sizes
 
-# Sends of a schedule that is listed; more are kept as a table.
+# Sends of a schedule that is listed; more are kept as a table. Up to so many both ways are tried on a mesh.
 LISTED = 2_000_000
 
 
 class Lockstep:
-    """Serves allgather, reduce-scatter and allreduce of all ranks on meshes of equal links; see docs/large.md."""
+    """Serves allgather, reduce-scatter and allreduce of all ranks on equal links; see docs/large.md."""
 
     name = "lockstep"
 
     def accepts(self, problem: Problem) -> str | None:
-        """Needs equal links between ranks that form a mesh, and one group."""
-        return not_in_lockstep(problem) or (
-            None if mesh_sizes(problem.topology) else "the links are not those of a mesh"
-        )
+        """Needs equal links between ranks, and one group."""
+        return not_in_lockstep(problem)
 
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
         """The table's sends as an ordinary schedule; raises InputError where they are too many to be listed."""
-        chunks = problem.chunks_per_rank or 1
-        sends = len(PHASES[problem.kind]) * chunks * problem.topology.num_ranks * (problem.topology.num_ranks - 1)
-        if sends > LISTED:
+        if _num_sends(problem) > LISTED:
+            sends = _num_sends(problem)
             raise InputError(f"lockstep: {sends} sends are too many to be listed; write them to a file NAME.large")
         return self.large(problem, options).expand()
 
     def large(self, problem: Problem, options: Options, path: Path | None = None) -> StepTable:
         """The table of an accepted problem, in memory, or where that lacks room on the disk of `path`.
 
-        O(sends), on all cores. Raises InputError where there is no room.
+        O(sends) on meshes, O(links x chunks) elsewhere, on all cores. Raises InputError where there is no room,
+        Infeasible where a rank cannot be reached.
         """
         from collsyn.synth.grid import fill_mesh
+        from collsyn.synth.lockstep_greedy import beside_bytes, fill_greedily
 
         topology, chunks = problem.topology, problem.chunks_per_rank or 1
-        collective, sizes = problem.collective(chunks), mesh_sizes(topology)
-        assert sizes is not None
+        collective, sizes, phase = problem.collective(chunks), mesh_sizes(topology), PHASES[problem.kind][-1]
         longest = float(collective.chunk_bytes(problem.size_bytes).max())
         lag = lag_of(topology, longest, GATHER in PHASES[problem.kind])
-        most = collective.num_chunks + 2 * lag * sum(sizes)
-        steps, ports = new_table((topology.num_ranks, collective.num_chunks), most, path)
-        end = fill_mesh(topology, sizes, chunks, lag, steps, ports)
+        shape = (topology.num_ranks, collective.num_chunks)
+        found: list[tuple[int, Steps, Ports]] = []
+        if sizes is not None:
+            table = new_table(shape, collective.num_chunks + 2 * lag * sum(sizes), path)
+            found.append((fill_mesh(topology, sizes, chunks, lag, *table), *table))
+        if sizes is None or _num_sends(problem) <= LISTED:
+            # No link is idle for longer than it takes a chunk to come from afar.
+            table = new_table(shape, collective.num_chunks + 2 * lag * topology.num_ranks, path, beside_bytes(shape))
+            found.append((fill_greedily(topology, phase, chunks, lag, *table), *table))
+        end, steps, ports = min(found, key=lambda each: each[0])
         origin = provenance(problem, options, self.name, chunks_per_rank=chunks)
         return StepTable(collective, topology, problem.size_bytes, lag, end, steps, ports, origin)
+
+
+def _num_sends(problem: Problem) -> int:
+    ranks = problem.topology.num_ranks
+    return len(PHASES[problem.kind]) * (problem.chunks_per_rank or 1) * ranks * (ranks - 1)
 
 
 def not_in_lockstep(problem: Problem) -> str | None:
