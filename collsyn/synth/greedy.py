@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from collsyn.model.arrays import Rows
 from collsyn.model.schedule import Schedule
+from collsyn.synth import greedy_direct
 from collsyn.synth.alltoall import along_paths, goes_to_one
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.greedy_search import Run, Search
@@ -17,6 +18,9 @@ from collsyn.synth.neighbours import numbered_by_company
 from collsyn.synth.problem import REVERSED, Options, Problem, provenance, turned
 from collsyn.synth.timing import by_start, in_order
 from collsyn.synth.transform import by_composition, by_reversal, compose, reverse, useful
+
+# From so many deliveries on greedy_direct works alone, unless overhead is more than this share of the time of bytes.
+LARGE, LITTLE_OVERHEAD = 60_000, 0.05
 
 
 class Greedy:
@@ -39,6 +43,16 @@ class Greedy:
         return replace(schedule, provenance=origin)
 
     def _solve(self, problem: Problem, options: Options) -> Schedule:
+        large = _is_large(problem)
+        direct = None
+        if (large or problem.kind == "allgather") and greedy_direct.obstacle(problem) is None:
+            direct, done = greedy_direct.solve(problem, options if large else replace(options, time_limit_s=None))
+            if direct is not None and (large or done):
+                return direct
+        found = self._search(problem, options)
+        return found if direct is None or found.finish_s < direct.finish_s * (1 - 1e-9) else direct
+
+    def _search(self, problem: Problem, options: Options) -> Schedule:
         if problem.kind == "allreduce":
             return by_composition(problem, lambda phase: self._solve(phase, _half(options)))
         if problem.kind == "custom" and problem.reduces:
@@ -66,6 +80,19 @@ class Greedy:
         first = self._solve(replace(problem, topology=turned(topology), spec=inward), options)
         second = self._solve(replace(problem, spec=outward), options)
         return compose(reverse(first, gathered, topology), second, collective)
+
+
+def _is_large(problem: Problem) -> bool:
+    """Whether there are so many deliveries that one run of the search around the event loop takes its whole work.
+
+    Where overhead counts, it runs all the same: it alone puts several chunks into a message.
+    """
+    ranks = problem.topology.num_ranks
+    if ranks * (ranks - 1) * (problem.chunks_per_rank or 1) < LARGE:
+        return False
+    topology = problem.topology
+    transfer_s = problem.size_bytes / ranks / (problem.chunks_per_rank or 1) * topology.beta_s_per_byte
+    return bool((topology.overhead_s <= LITTLE_OVERHEAD * transfer_s).all())
 
 
 def spread(problem: Problem, options: Options, model: MachineModel) -> Schedule:
