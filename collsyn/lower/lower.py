@@ -23,8 +23,8 @@ from collsyn.model.plan import Plan
 from collsyn.model.schedule import REDUCE, Schedule
 
 REDUCE_BY = ("put", "get")
-# Of larger plans no variants are compared.
-COMPARED_MOVES = 20_000
+# Of plans with more moves not all variants are compared: other channels still are, up to the second number.
+COMPARED_MOVES, COMPARED_LINES = 20_000, 60_000
 # A variant must be faster by this share to replace one that comes before it.
 WORTH_IT = 0.01
 
@@ -59,12 +59,15 @@ def lower(
     with uncollected():
         search, works = _Search(schedule), {}
         for way in ways:
+            if search.plan is not None and not works[search.way].is_at_most(2 * COMPARED_MOVES):
+                break
             works[way] = _Work.of(schedule, instances, max_channels, piece_bytes, way)
             for line in lines:
-                if search.plan is None or (works[way].is_small and not works[way].is_known(line)):
+                most = COMPARED_LINES if way == ways[0] else COMPARED_MOVES
+                if search.plan is None or (works[way].is_at_most(most) and not works[way].is_known(line)):
                     search.consider(works[way].plan(line, bool(paced)), way)
         work = works[search.way]
-        if paced is None and work.is_small:
+        if paced is None and work.is_at_most(COMPARED_LINES):
             for line in lines:
                 if work.is_contended(line):
                     search.consider(work.plan(line, True), search.way)
@@ -154,10 +157,9 @@ class _Work:
         pieces = cut.pieces[[run.first.chunk for run in runs]]
         return cls(flow, offsets, runs, needs, times, pieces, lanes, max_channels, way)
 
-    @property
-    def is_small(self) -> bool:
-        """Whether making several plans takes little time."""
-        return int(self.pieces.sum()) * self.lanes <= COMPARED_MOVES
+    def is_at_most(self, moves: int) -> bool:
+        """Whether plans have at most that many moves."""
+        return int(self.pieces.sum()) * self.lanes <= moves
 
     @cached_property
     def paces(self) -> list[list[int]]:

@@ -20,8 +20,9 @@ from collsyn.synth.trees_search import best_choice
 
 # Bytes of the shortest chunk that only the pipeline asks for.
 LEAST_PIECE = 16 << 10
-# Messages of a schedule, those that reduce counted MOVES times: of plans with more moves not all variants are compared.
-MAX_MESSAGES, MOVES = 19_000, 2
+# Messages of a schedule: of plans with many more moves not all variants are compared. One that is reduced makes two
+# moves, so that half as many are sent where that leaves enough for every pair of ranks.
+MAX_MESSAGES, PER_PAIR = 19_000, 20
 # A single root leaves no symmetry to shorten the linear program with; beyond this many links it takes minutes.
 MAX_LINKS_OF_ROOTED = 600
 _BUILDS = ("allgather", "broadcast")
@@ -63,7 +64,8 @@ class TreesMethod:
         if problem.kind == "allreduce":
             return by_composition(problem, lambda phase: self._solve(phase, seed, late))
         if problem.kind not in _BUILDS:
-            messages = MAX_MESSAGES // MOVES if problem.reduces else MAX_MESSAGES
+            pairs = sum(len(group) * (len(group) - 1) for group in problem.members)
+            messages = min(max(MAX_MESSAGES // 2, PER_PAIR * pairs), MAX_MESSAGES) if problem.reduces else MAX_MESSAGES
             return by_reversal(problem, lambda forward: _spread(forward, messages, seed, late))
         return _spread(problem, MAX_MESSAGES, seed, late)
 
