@@ -22,8 +22,10 @@ from collsyn.synth.transform import by_composition, by_reversal
 
 # Kinds in which every piece goes to one rank.
 TO_ONE = ("alltoall", "alltoallv", "scatter", "sendrecv")
-# Schedules of more sends are not made.
-MOST_ROWS = 1 << 25
+# Schedules of more sends are not made; of what is made from an allgather, for which sends have to be sorted.
+MOST_ROWS, MOST_SORTED = 1 << 25, 1 << 20
+# Where one chunk a rank makes more than MAX_ROWS sends, so many sends may be made of several.
+MANY_ROWS = 1 << 21
 # Chunks a rank that are tried; all steps are exact at the least common multiple of their loads' denominators.
 CHUNKS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 60)
 # A choice of chunks this close to the best one is as good.
@@ -74,9 +76,10 @@ def obstacle(problem: Problem) -> str | None:
 
 def _too_large(problem: Problem) -> str | None:
     n = problem.topology.num_ranks
-    if problem.kind not in ("allgather", "reducescatter", "allreduce") or n * (n - 1) <= MOST_ROWS:
+    most = MOST_ROWS if problem.kind == "allgather" else MOST_SORTED
+    if problem.kind not in ("allgather", "reducescatter", "allreduce") or n * (n - 1) <= most:
         return None
-    return f"makes at most {MOST_ROWS} sends; {n} ranks need {n * (n - 1)}"
+    return f"makes at most {most} sends; {n} ranks need {n * (n - 1)}"
 
 
 @lru_cache(maxsize=32)
@@ -99,7 +102,7 @@ def allgather(problem: Problem) -> Schedule:
     options = list(_candidates(problem))
     best_s = min(seconds for seconds, _ in options)
     chosen = next(found for seconds, found in options if seconds <= best_s * ALIKE)
-    if n * (n - 1) * chosen.chunks > MAX_ROWS:
+    if n * (n - 1) * chosen.chunks > MAX_ROWS and not topology.size_rates:
         return in_step(problem, chosen)
     finer = [chosen]
     if problem.chunks_per_rank is None:
@@ -122,8 +125,9 @@ def _candidates(problem: Problem) -> Iterator[tuple[float, Shares]]:
     else:
         exact = _exact_chunks(topology)
         rows = n * max(n - 1, 1)
+        most = MAX_ROWS if rows <= MAX_ROWS else MANY_ROWS
         ladder = sorted({*CHUNKS, exact})
-        counts = [c for c in ladder if c == 1 or (c <= exact and c * rows <= MAX_ROWS and c <= most_chunks(problem))]
+        counts = [c for c in ladder if c == 1 or (c <= exact and c * rows <= most and c <= most_chunks(problem))]
     for chunks in counts:
         found = shares(topology, chunks)
         yield float(found.step_seconds(problem.size_bytes / (n * chunks)).sum()), found
