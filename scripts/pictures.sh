@@ -14,6 +14,8 @@ synthesize() { collsyn synthesize --size "$1" --collective "$2" --topology "$3" 
 collsyn compare --collective allreduce --topology dgx1 --sizes 16K:256M:4 \
     --methods greedy,two-way-ring,ring,recursive,paths --plot "$out/methods-dgx1.svg" >"$work/log"
 collsyn topology show ndv2:2 --plot "$out/topology-ndv2.svg" >"$work/log"
+collsyn topology find --num-ranks 256 --degree 4 -o none --plot "$out/designs-256.svg" >"$work/log"
+python "$(dirname "$0")/graph_drawings.py" "$out/direct-connect-graphs.svg"
 synthesize 64M allgather dgx-a100:2 greedy allgather
 collsyn simulate "$work/allgather.json" --plot "$out/links-dgx-a100.svg" >"$work/log"
 

@@ -7,7 +7,7 @@ from collsyn.errors import InputError
 # Directions of the data of a collective: along the links (an allgather), against them (a reduce-scatter).
 FORTH, BACK = 1, -1
 PHASES: dict[str, tuple[int, ...]] = {"allgather": (FORTH,), "reducescatter": (BACK,), "allreduce": (BACK, FORTH)}
-MAX_RANKS, MAX_DEGREE = 4096, 64
+MAX_RANKS, MAX_LINKS = 4096, 1 << 15
 
 
 def require_askable(num_ranks: int, degree: int, two_way: bool = False) -> None:
@@ -20,9 +20,9 @@ def require_askable(num_ranks: int, degree: int, two_way: bool = False) -> None:
         raise InputError(
             f"degree: is {degree}, but {num_ranks} ranks have only {num_ranks - 1} others; expected at most that"
         )
-    if num_ranks > MAX_RANKS or degree > MAX_DEGREE:
+    if num_ranks > MAX_RANKS or num_ranks * degree > MAX_LINKS:
         raise InputError(
-            f"num-ranks: is {num_ranks} with degree {degree}; expected at most {MAX_RANKS} and degree {MAX_DEGREE}"
+            f"num-ranks: is {num_ranks} with degree {degree}; expected at most {MAX_RANKS} ranks and {MAX_LINKS} links"
         )
     if two_way and num_ranks * degree % 2:
         raise InputError(

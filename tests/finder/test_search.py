@@ -165,7 +165,7 @@ def test_moore_steps_by_counting(degree, two_way):
         (9, 3, True, "both odd"),
         (8, 1, True, "in pairs only"),
         (10**9, 4, False, "at most"),
-        (4000, 65, False, "at most"),
+        (1000, 65, False, "at most"),
     ],
 )
 def test_impossible_questions(num_ranks, degree, two_way, why):
