@@ -1,6 +1,6 @@
 """Pieces along shortest ways: the program against brute force, whole chunks, schedules and their plans."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import networkx as nx
 import numpy as np
@@ -29,9 +29,7 @@ def all_shortest(topology: Topology) -> dict[tuple[int, int], list[list[int]]]:
     ends = list(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
     graph = nx.DiGraph(ends)
     return {
-        (a, b): [
-            [ends.index(pair) for pair in zip(way, way[1:], strict=False)] for way in nx.all_shortest_paths(graph, a, b)
-        ]
+        (a, b): [[ends.index(pair) for pair in pairwise(way)] for way in nx.all_shortest_paths(graph, a, b)]
         for a, b in product(range(topology.num_ranks), repeat=2)
         if a != b
     }
@@ -67,11 +65,8 @@ def test_flows_are_balanced_and_chunks_follow_them(topology: Topology, chunks: i
     steps = int(ground.hops_from.max())
     busy = np.zeros((steps, len(ground.weight)))
     source, arc = np.nonzero(flow > 1e-12)
-    np.add.at(
-        busy,
-        (ground.hops_from[source, arcs.dst[arc]] - 1, ground.orbit[arc]),
-        (flow * ground.weight[ground.orbit])[source, arc],
-    )
+    loads = (flow * ground.weight[ground.orbit])[source, arc]
+    np.add.at(busy, (ground.hops_from[source, arcs.dst[arc]] - 1, ground.orbit[arc]), loads)
     least = least_time(topology, {(a, b): 1.0 for a, b in product(range(n), repeat=2) if a != b})
     assert kernels.time_of(busy) / unit == pytest.approx(least, rel=1e-6)
     path = bfb_paths._whole(ground, pieces, flow, chunks)
@@ -81,7 +76,7 @@ def test_flows_are_balanced_and_chunks_follow_them(topology: Topology, chunks: i
         assert arcs.link[row[row >= 0]].tolist() in ways[pair]
 
 
-@pytest.mark.parametrize("name", ["torus:4x4", "hypercube:3", "dgx1", "kautz:2x2"])
+@pytest.mark.parametrize("name", ["torus:4x4", "hypercube:3", "dgx1", "bipartite:3x3"])
 def test_alltoall_on_machines_without_a_bottleneck_is_near_the_bound(name: str) -> None:
     problem = Problem("alltoall", load_topology(name), 1 << 28)
     schedule = BFB.synthesize(problem, Options())
@@ -102,7 +97,6 @@ def test_its_plans_run_right(kind: str, name: str) -> None:
 
 def test_how_much_it_takes_on() -> None:
     assert "256 ranks" in str(BFB.accepts(Problem("alltoall", load_topology("torus:20x20"), 1 << 20)))
-    assert "without symmetries" in str(
-        BFB.accepts(Problem("alltoall", load_topology("torus:12x12").subset(range(140)), 1 << 20))
-    )
+    part = load_topology("torus:12x12").subset(range(140))
+    assert "without symmetries" in str(BFB.accepts(Problem("alltoall", part, 1 << 20)))
     assert BFB.accepts(Problem("scatter", load_topology("torus:12x12"), 1 << 20)) is None

@@ -151,4 +151,4 @@ def test_what_it_does_not_serve_and_when_time_is_short() -> None:
     late = REPAIRED.synthesize(Problem("allgather", dgx1, 1 << 30), Options(time_limit_s=1e-6))
     verify_schedule(late).raise_if_bad()
     pair = build(2, [(0, 1)], both=True)
-    assert REPAIRED.synthesize(Problem("allgather", pair, 1 << 20), Options()).num_sends == 2
+    assert REPAIRED.synthesize(Problem("allgather", pair, 1 << 20, 1), Options()).num_sends == 2
