@@ -216,7 +216,11 @@ def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
         for candidate in candidates
     ]
     table(title, ("method", "schedule us", "plan us", "gap", "chunks a rank", ""), rows)
-    wrote = f"wrote {document['file']}" if document["file"] else "nothing written"
+    said = {name: value for name, value in (document["options"] or {}).items() if name != "chunks_per_rank"}
+    if said:
+        texts = (f"{value:.4g}" if isinstance(value, float) else value for value in said.values())
+        parts = [f"{name.replace('_', ' ')} {text}" for name, text in zip(said, texts, strict=True)]
+        note(f"{document['method']}: {', '.join(parts)}")
     note(f"{document['algbw_gb_s']:.4g} GB/s algorithm bandwidth, {document['num_sends']} sends; {wrote}")
     if "warm_start" in document:
         cost = document["warm_start"]
