@@ -127,7 +127,7 @@ def _slowed(topology: Topology, factor: np.ndarray) -> tuple[tuple[tuple[float, 
 
 
 def _require_connected(before: Topology, after: Topology, vertices: Sequence[int], told: str) -> None:
-    """Raise Infeasible with the ranks that the most others cannot reach, or that cannot reach them, but could before."""
+    """Raise Infeasible with the ranks that are cut off from the most others, but were not before."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
