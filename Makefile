@@ -50,6 +50,12 @@ test: setup ## run the tests (all but the slow ones)
 test-slow: setup ## run the tests marked slow
 	$(BIN)/python -m pytest -q -m slow $(TESTS)
 
+# A torch that is there is taken, whichever build it is; pip's own choice may be one for GPUs, of gigabytes.
+.PHONY: torch
+torch: setup ## test the backend of torch.distributed, the slow tests too (installs torch)
+	$(BIN)/python $(PIP_INSTALL) --editable '.[torch]'
+	$(BIN)/python -m pytest -q -m "slow or not slow" tests/torch tests/bench/test_gloo.py
+
 .PHONY: lint
 lint: setup ## ruff, formatting, types, layers: all of them, whatever fails
 	@failed=0; for tool in "ruff check ." "ruff format --check ." mypy "lint-imports --no-cache"; do \

@@ -25,7 +25,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "fp32": "float32", "fp16": "float16"}
 OPS = ("sum", "prod", "min", "max", "avg")
 AVERAGES = ("rank0", "avg", "min", "max")
-LIBRARIES = ("mpi",)
+LIBRARIES = ("mpi", "gloo")
 DEFAULT_MAX = 32 << 20
 # A call on an emulated machine takes a second or more, and is over when it is over everywhere.
 ITERATIONS, EMULATED_ITERATIONS = 20, 3
@@ -106,7 +106,11 @@ def average(value: str) -> str:
     help="Time of rank 0, the mean (1), least (2) or longest (3) of all ranks.  [default: 1; 3 with --emulate]",
 )
 @click.option(
-    "--against", type=libraries, default=None, metavar="mpi", help="Run MPI's own collective as well, in turn."
+    "--against",
+    type=libraries,
+    default=None,
+    metavar="mpi,gloo",
+    help="Run MPI's own collective as well, or that of torch's gloo, in turn.",
 )
 @click.option("--output", metavar="FILE.json", help="Write the JSON of nccl-tests to a file.")
 @plot_option("bandwidth against size")
@@ -147,8 +151,8 @@ def command(
 
     A schedule is timed and lowered anew for every size. Without a FILE and without --collective the
     newest schedule of every collective in ./collsyn-out/schedules is run. Right of the columns of
-    nccl-tests stand the simulated time and the lower bound, and with --against mpi the median time of
-    MPI's own collective in the same job, as a multiple of ours (out of place), with its 95% interval.
+    nccl-tests stand the simulated time and the lower bound, and with --against the median time of the
+    collective of MPI or gloo in the same job, as a multiple of ours (out of place), with its 95% interval.
     --emulate runs on the links of a machine that is not there; a call takes a second or more.
     --suite and --baseline make it a test of changes: what is slower than before is exit code 7.
     """
@@ -159,7 +163,7 @@ def command(
     from collsyn.files import require_writable
 
     chosen_backend(backend)
-    how = chosen_launcher(launcher, mpirun, needs_mpi=bool(against))
+    how = chosen_launcher(launcher, mpirun, needs_mpi="mpi" in (against or ()))
     speaks = is_speaker(how)
     gate.open(speaks)
     if gate.plan is not None:
@@ -236,8 +240,8 @@ def _check_choice(
         if value is not None and collective is None and not (emulate and name == "--subset"):
             raise click.UsageError(f"{name} needs --collective; a FILE has its own")
     if against and emulate:
-        raise click.UsageError("--against and --emulate exclude each other; MPI runs on this machine's own links")
-    if against and how == "fork":
+        raise click.UsageError("--against and --emulate exclude each other; others run on this machine's own links")
+    if "mpi" in (against or ()) and how == "fork":
         raise click.UsageError("--against mpi needs ranks that MPI starts; leave --launcher fork out")
 
 

@@ -9,7 +9,12 @@ import pytest
 import collsyn
 from collsyn.errors import InputError
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+# Those that train need torch, and minutes.
+TRAINING = "train_"
+EXAMPLES = [
+    pytest.param(path, marks=pytest.mark.slow if path.name.startswith(TRAINING) else ())
+    for path in sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+]
 
 
 def test_importing_the_package_loads_neither_numpy_nor_solvers() -> None:
@@ -51,6 +56,8 @@ def test_custom_collectives_and_groups_come_through() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
+    if example.name.startswith(TRAINING):
+        pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
     )

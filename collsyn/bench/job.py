@@ -27,7 +27,7 @@ _OfRanks = Sequence[Mapping[str, Any]]
 class BenchOptions:
     """How to run: sizes in bytes, type and reduction, counts of calls, what to check and to compare with.
 
-    `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (only `mpi`), `launcher` is that of
+    `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (`mpi`, `gloo`), `launcher` is that of
     `launch`. With `emulate`, ranks run at the pace of that machine, and times are those of it. `in_place` asks for
     calls in place as well, `yardstick` for the plain exchange between the blocks of calls, which says how fast the
     machine itself was at that time.
@@ -117,6 +117,7 @@ class Job:
             "check": options.check and not self._launched,
             "seed": options.seed,
             "mpi": "mpi" in options.against,
+            "gloo": "gloo" in options.against,
             "yardstick": options.yardstick and case.emulation is None,
             "factor": None if case.emulation is None else case.emulation.factor,
         }
@@ -155,7 +156,7 @@ class Job:
             iterations=sum(of_ranks[0]["out"]["calls"] for of_ranks in found),
             simulated_s=case.prepared.simulated_s,
             bound_s=case.prepared.bound_s,
-            against={"mpi": self._against(found, ours)} if "mpi" in options.against else {},
+            against={name: self._against(name, found, ours) for name in options.against},
             emulation_factor=None if case.emulation is None else case.emulation.factor,
             benchmark=self.name,
             launches=self._launches,
@@ -170,13 +171,13 @@ class Job:
             blocks += over_ranks(seconds, self.options.average).tolist()
         return tuple(blocks)
 
-    def _against(self, found: Sequence[_OfRanks], ours: Sequence[float]) -> Comparison:
-        if not _is_there(found, "mpi"):
+    def _against(self, name: str, found: Sequence[_OfRanks], ours: Sequence[float]) -> Comparison:
+        if not _is_there(found, name):
             return Comparison(reason="our own result is wrong")
         for of_ranks in found:
-            if "reason" in of_ranks[0]["mpi"]:
-                return Comparison(reason=of_ranks[0]["mpi"]["reason"])
-        theirs = self._blocks(found, "mpi")
+            if "reason" in of_ranks[0][name]:
+                return Comparison(reason=of_ranks[0][name]["reason"])
+        theirs = self._blocks(found, name)
         ratio = ratio_of_medians(theirs, ours, self.options.seed)
         return Comparison(float(np.median(theirs)), *ratio, blocks_s=theirs)
 

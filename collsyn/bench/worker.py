@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.bench.data import Pattern
+from collsyn.bench.gloo import GlooCollective, gloo_not_comparable, make_gloo
 from collsyn.bench.mpi import MpiCollective, not_comparable
 from collsyn.bench.yardstick import exchange
 from collsyn.model.bind import bind
@@ -33,16 +34,17 @@ def run_cases(
     """Run benchmark cases one after the other; what this rank saw of each.
 
     `plans` are texts of plan files; those of rank 0 count on all ranks. A case has plan (its index), elements, dtype,
-    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi (whether to compare), yardstick
-    (whether to time the plain exchange in turn with ours) and factor (None, or how much slower than `topology`, a
-    document, it is emulated; seconds are then those of it). Its result has `out` and `in`, each {seconds: [per call,
-    one a block], wrong: elements or None, calls: in all} (`in` None where not run; seconds empty where any rank's
-    result is wrong), `yardstick`: the same or None, and `mpi`: the same, or {reason}, or None. Each result is also
-    reported as soon as it is there.
+    op, in_place (whether to run that as well), iterations, warmup, check, seed, mpi and gloo (whether to compare),
+    yardstick (whether to time the plain exchange in turn with ours) and factor (None, or how much slower than
+    `topology`, a document, it is emulated; seconds are then those of it).
+
+    Its result has `out` and `in`, each {seconds: [per call, one a block], wrong: elements or None, calls: in all} (`in`
+    None where not run; seconds empty where any rank's result is wrong), `yardstick`: the same or None, and `mpi` and
+    `gloo`: the same, or {reason}, or None. Each result is also reported as soon as it is there.
     """
     texts = [text.decode() for text in _of_rank_0(bootstrap, plans)]
     known: dict[int, Plan] = {}
-    results = []
+    results, gloo = [], None
     emulated = None if topology is None else topology_from_fields(Fields(topology, "emulate"))
     with HostContext(bootstrap, own_cores=emulated is None) as context:
         for index, case in enumerate(cases):
@@ -51,7 +53,9 @@ def run_cases(
                 # Sizes come one after the other, and plans of large collectives are large.
                 known = {number: plan_from_fields(parse_document(texts[number].encode(), f"plan {number}"))}
             emulation = None if emulated is None else Emulation(emulated, case["factor"])
-            result = _Case(context, known[number], case, emulation).run()
+            if case["gloo"] and gloo is None:
+                gloo = make_gloo(bootstrap)
+            result = _Case(context, known[number], case, emulation, gloo).run()
             report({"case": index, "result": result})
             results.append(result)
     return results
@@ -65,23 +69,31 @@ class _Case:
     """One plan at one size and type."""
 
     def __init__(
-        self, context: HostContext, plan: Plan, case: dict[str, Any], emulation: Emulation | None = None
+        self,
+        context: HostContext,
+        plan: Plan,
+        case: dict[str, Any],
+        emulation: Emulation | None = None,
+        gloo: Any = None,
     ) -> None:
-        self.context, self.plan, self.case, self.emulation = context, plan, case, emulation
+        self.context, self.plan, self.case, self.emulation, self.gloo = context, plan, case, emulation, gloo
         self.dtype, self.op = dtype_of(case["dtype"]), case["op"] or "sum"
         self.pattern = Pattern(plan.collective, case["elements"], self.dtype.name, self.op, case["seed"])
 
     def run(self) -> dict[str, Any]:
         """Everything that is asked for."""
         out = self._prepare(in_place=False)
-        result: dict[str, Any] = {"in": None, "mpi": None, "yardstick": None}
+        result: dict[str, Any] = {"in": None, "mpi": None, "gloo": None, "yardstick": None}
         theirs, result["mpi"] = self._theirs()
+        gloos, result["gloo"] = self._gloos()
         wrong = self._wrong(out)
         result["out"] = {"seconds": [], "wrong": wrong, "calls": 0}
         if not self._anywhere(wrong):
             timers = {"out": self._timer(out)}
             if theirs is not None:
                 timers["mpi"] = _Timer(theirs.call)
+            if gloos is not None:
+                timers["gloo"] = _Timer(gloos.call)
             plain = self._exchange() if self.case["yardstick"] else None
             if plain is not None:
                 timers["yardstick"] = _Timer(plain.run)
@@ -138,6 +150,19 @@ class _Case:
         if self._anywhere(theirs.wrong_elements()):
             return None, {"reason": "MPI's own result is wrong"}
         return theirs, None
+
+    def _gloos(self) -> tuple[GlooCollective | None, dict[str, Any] | None]:
+        """Gloo's collective, or why there is none to compare with."""
+        if not self.case["gloo"]:
+            return None, None
+        reason = gloo_not_comparable(self.plan.collective, self.op)
+        if reason is not None:
+            return None, {"reason": reason}
+        gloos = GlooCollective(self.gloo, self.pattern, self.context.rank)
+        gloos.call()
+        if self._anywhere(gloos.wrong_elements()):
+            return None, {"reason": "gloo's own result is wrong"}
+        return gloos, None
 
     def _wrong(self, prepared: PreparedPlan) -> int | None:
         """Wrong elements of this rank's output after a call on fresh data; None if nothing is to be checked."""

@@ -68,11 +68,12 @@ class Rule:
 class AlgorithmSet:
     """Rules, of which the first one that serves a call counts; where none does, or its method refuses, the default.
 
-    `defaults` stand before those that were measured.
+    `defaults` stand before those that were measured. Where `is_closed`, only rules count.
     """
 
     rules: tuple[Rule, ...] = ()
     defaults: tuple[Rule, ...] = ()
+    is_closed: bool = False
 
     def is_asked_for(self, kind: str, num_ranks: int, root: int | None, size_bytes: int) -> bool:
         """Whether a rule, not a default, serves a call without counts."""
@@ -110,11 +111,17 @@ class AlgorithmSet:
     def choices(
         self, kind: str, num_ranks: int, root: int | None, size_bytes: int, has_counts: bool = False
     ) -> list[Schedule | str]:
-        """What to try for a call, the best first; the last one serves every call."""
+        """What to try for a call, the best first; the last one serves every call.
+
+        Raises InputError where a closed set has nothing.
+        """
         fitting = [rule for rule in self.rules if rule.serves(kind, num_ranks, root, size_bytes, has_counts)]
-        defaults = [
-            rule for rule in (*self.defaults, *_DEFAULTS) if rule.serves(kind, num_ranks, root, size_bytes, has_counts)
-        ]
+        if self.is_closed:
+            if not fitting:
+                raise InputError(f"no schedule of {kind} for {num_ranks} ranks and {size_bytes} bytes is given")
+            return [rule.algorithm for rule in fitting]
+        standing = (*self.defaults, *_DEFAULTS)
+        defaults = [rule for rule in standing if rule.serves(kind, num_ranks, root, size_bytes, has_counts)]
         return [*(rule.algorithm for rule in [*fitting, *defaults]), LAST_RESORT]
 
 

@@ -362,7 +362,8 @@ class Communicator:
         topology = None if self._topology is None else self._topology.subset(members)
         # A message between two ranks has but one way.
         made._emulation_factor, made._search = self._emulation_factor, self._search if kind == "group" else None
-        made._be(self._world, ranks, tag, topology, self._algorithms)
+        algorithms = self._algorithms if kind == "group" else AlgorithmSet()
+        made._be(self._world, ranks, tag, topology, algorithms)
         return made
 
     def _channel(self, source: int, to: int, tag: int) -> "Communicator":

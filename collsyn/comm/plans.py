@@ -33,6 +33,8 @@ MAX_BYTES = 1 << 30
 _MAX_PLANS = 256
 # `auto` may take this share of the time that the others wait for it.
 _AUTO_SHARE = 1 / 4
+# What serves machines where not every pair of ranks has a link.
+_WITHOUT_LINKS = ("binomial", "greedy", "auto")
 # Costs that ranks on one machine roughly have.
 _HOST = "full:{ranks}@bandwidth_gb_s=5,alpha_us=2,overhead=alpha"
 
@@ -101,7 +103,8 @@ class Plans:
         self._context, self._algorithms = context, algorithms
         self._max_prepared, self._max_bytes = max_prepared, max_bytes
         self._topologies = [topology] if topology is not None else []
-        self._topologies.append(load_topology(_HOST.format(ranks=context.size)))
+        if emulation is None:
+            self._topologies.append(load_topology(_HOST.format(ranks=context.size)))
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._prepared: OrderedDict[tuple[Call, bool], tuple[PreparedPlan, int]] = OrderedDict()
         self._bytes = 0
@@ -135,25 +138,27 @@ class Plans:
         return self._context.prepare(bound, call.dtype_name, call.op_name, emulation=self._emulation)
 
     def _bound(self, call: Call, may_lend: bool) -> BoundPlan:
+        # What a call needs beside its own data has no schedule of the user's.
+        algorithms = self._algorithms if may_lend else replace(self._algorithms, is_closed=False)
         # The executor of NumPy cannot change the places that it works on.
         may_lend = may_lend and call.counts is None and self._emulation is None and native_library() is not None
-        plan = self._plan(call, may_lend)
+        plan = self._plan(call, algorithms, may_lend)
         if may_lend and call.kind in LENDING and touches_own_buffers_only(plan):
             bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes)
             return replace(bound, is_lent=True)
         # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.
         return bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes, plan.collective.has_in_place)
 
-    def _plan(self, call: Call, may_lend: bool) -> Plan:
+    def _plan(self, call: Call, algorithms: AlgorithmSet, may_lend: bool) -> Plan:
         """The plan for calls of about this size, unbound."""
         searched = self._searched.get(_sought(call)) if call.counts is None else None
         if searched is not None:
             return searched
         # A method's choice of pieces changes slowly with the size.
         rounded = 1 << (call.size_bytes - 1).bit_length()
-        choices = self._algorithms.choices(
-            call.kind, self._context.size, call.root, call.size_bytes, call.counts is not None
-        )
+        choices = algorithms.choices(call.kind, self._context.size, call.root, call.size_bytes, call.counts is not None)
+        if self._emulation is not None:
+            choices += _WITHOUT_LINKS
         if not may_lend:
             choices = [choice for choice in choices if choice != LENT]
         first = id(choices[0]) if isinstance(choices[0], Schedule) else (choices[0], rounded)

@@ -13,7 +13,7 @@ from collsyn.errors import InputError
 from collsyn.torch.collectives import Collectives, Task
 from collsyn.torch.fallback import Fallback
 from collsyn.torch.tensors import REDUCED
-from collsyn.torch.work import issue
+from collsyn.torch.work import Several, issue
 
 Tensors = list[torch.Tensor]
 _CLOSE_LIMIT_S = 60.0
@@ -114,9 +114,7 @@ class CollsynGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """Several such calls as one."""
-        return self._all(
-            [self.reduce_scatter_single(out, one, opts) for out, one in zip(outputs, inputs, strict=True)], opts
-        )
+        return self._all([self.reduce_scatter_single(out, one, opts) for out, one in zip(outputs, inputs, strict=True)])
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copy the root's tensors to all ranks."""
@@ -252,9 +250,7 @@ class CollsynGroup(dist.ProcessGroup):
         return self._issue(name, make(tensors, op), results, opts)
 
     @staticmethod
-    def _all(works: list[Any], opts: Any = None) -> Any:
-        from collsyn.torch.work import Several
-
+    def _all(works: list[Any]) -> Any:
         return Several(works)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from collsyn.comm.communicator import Communicator
@@ -84,7 +85,9 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Communi
     _JOB.made += 1
     bootstrap = StoreBootstrap(_LimitedStore(store, limit_s), rank, size, f"collsyn/{_JOB.made}", limit_s)
     settings = _agreed(bootstrap, lambda: _settings_here(size))
-    search = None if settings.search == "off" else Searching(settings.search == "wait", settings.search_limit_s)
+    # What takes over in the middle of a run changes the order of sums, and so their last bits.
+    must_wait = settings.search == "wait" or torch.are_deterministic_algorithms_enabled()
+    search = None if settings.search == "off" else Searching(must_wait, settings.search_limit_s)
     comm = Communicator(
         bootstrap,
         settings.topology,

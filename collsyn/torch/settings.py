@@ -50,7 +50,8 @@ def read_settings(num_ranks: int, environment: Mapping[str, str] = os.environ) -
     """The settings for a job of so many ranks; raises InputError, which begins with the variable's name."""
     topology = _topology(num_ranks, environment)
     folder = environment.get("COLLSYN_SCHEDULES", "")
-    algorithms = _algorithms(folder)
+    is_strict = _switch("COLLSYN_STRICT", environment)
+    algorithms = _algorithms(folder, is_strict)
     search = environment.get("COLLSYN_SYNTHESIS", "") or ("off" if topology is None else "background")
     if search not in SEARCHES:
         raise InputError(f"COLLSYN_SYNTHESIS: is {search!r}; expected one of {', '.join(SEARCHES)}")
@@ -60,7 +61,7 @@ def read_settings(num_ranks: int, environment: Mapping[str, str] = os.environ) -
     settings = Settings(
         topology=topology,
         algorithms=algorithms,
-        is_strict=_switch("COLLSYN_STRICT", environment),
+        is_strict=is_strict,
         search=search,
         search_limit_s=_number("COLLSYN_SYNTHESIS_LIMIT", environment) or _SEARCH_LIMIT_S,
         emulation_factor=factor,
@@ -112,12 +113,12 @@ def _subset(topology: Topology, text: str) -> Topology:
         raise InputError(f"COLLSYN_SUBSET: {error}") from None
 
 
-def _algorithms(folder: str) -> AlgorithmSet:
+def _algorithms(folder: str, is_strict: bool) -> AlgorithmSet:
     try:
         given = AlgorithmSet.from_folder(folder) if folder else AlgorithmSet()
     except InputError as error:
         raise InputError(f"COLLSYN_SCHEDULES: {error}") from None
-    return AlgorithmSet(given.rules, AlgorithmSet.of(_DEFAULTS).rules)
+    return AlgorithmSet(given.rules, AlgorithmSet.of(_DEFAULTS).rules, is_closed=bool(folder) and is_strict)
 
 
 def _contents(folder: str) -> list[str]:
