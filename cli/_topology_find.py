@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Schedules of more sends than people would read are written as columns (.npz).
 MAX_JSON_SENDS = 20_000
+INTERRUPTED = 130
 
 
 def positive(value: str) -> float:
@@ -85,13 +86,14 @@ def command(
     plot: str | None,
     output: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Find wirings of N ranks with D ports each: those that no other one beats in both steps and bytes.
 
     Searched are families of graphs (complete, bipartite, Kautz, circulant, Cayley, tori,
     distance-regular, random, ...) and line graphs, degree expansions and products of smaller
     results. The first one is the best for the size; its topology and its schedule, verified, are
-    written. Steps count alpha; the factor counts M/B, M the size and B the bandwidth of all D links.
+    written; Ctrl-C keeps the best so far. Steps count alpha; the factor counts M/B, M the size and
+    B the bandwidth of all D links.
     """
     from collsyn.files import require_writable
     from collsyn.finder.search import Search
@@ -103,8 +105,7 @@ def command(
     if output not in (None, "none"):
         require_writable(output)
     search = Search(collective, two_way, seed)
-    with progress(f"wirings of {num_ranks} ranks, degree {degree}"):
-        designs = search.find(num_ranks, degree)
+    designs, stopped = _found(search, num_ranks, degree)
     if not designs:
         from collsyn.errors import Infeasible
 
@@ -123,6 +124,24 @@ def command(
         emit_json(document)
     else:
         _show(document)
+    if stopped:
+        note("interrupted; this is the best so far")
+    return INTERRUPTED if stopped else 0
+
+
+def _found(search: "Search", num_ranks: int, degree: int) -> tuple[list["Design"], bool]:
+    """What the search found, and whether it was interrupted; raises KeyboardInterrupt where that left nothing."""
+    from collsyn.errors import interrupts
+    from collsyn.finder.design import pareto
+
+    try:
+        with progress(f"wirings of {num_ranks} ranks, degree {degree}"), interrupts():
+            return search.find(num_ranks, degree), False
+    except KeyboardInterrupt:
+        found = pareto(search.tried.get((num_ranks, degree), []))
+        if not found:
+            raise
+        return found, True
 
 
 def _document(

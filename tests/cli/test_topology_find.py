@@ -138,3 +138,24 @@ def test_zero_latency_is_a_latency(run_cli):
     found = document(run_cli, "--num-ranks", 8, "--degree", 4, "--alpha-us", "0", "-o", "none")
     assert found["designs"][0]["time_us"] == pytest.approx(7 / 8 * (1 << 26) / 200e3)
     assert np.isfinite(found["designs"][0]["gap"])
+
+
+def test_an_interruption_keeps_the_best_so_far(tmp_path, run_cli, monkeypatch):
+    find_all = Search.find
+
+    def interrupted(self, n, d):
+        find_all(self, n, d)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "find", interrupted)
+    result = find(run_cli, "--num-ranks", 12, "--degree", 4, "-o", tmp_path / "a.yaml", "--json")
+    assert result.code == 130
+    assert json.loads(result.stdout)["designs"][0]["topology"] == read_topology(tmp_path / "a.yaml").name.split("@")[0]
+    assert "best so far" in result.stderr
+
+
+def test_an_interruption_before_anything_was_found(tmp_path, run_cli, monkeypatch):
+    monkeypatch.setattr(Search, "find", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    result = find(run_cli, "--num-ranks", 12, "--degree", 4, cwd=tmp_path)
+    assert (result.code, result.stdout) == (130, "")
+    assert not list(tmp_path.iterdir())
