@@ -18,6 +18,7 @@ from collsyn.synth.problem import Options, Problem, turned
 
 if TYPE_CHECKING:
     from collsyn.synth.greedy_rate_kernels import Network
+    from collsyn.synth.greedy_step_kernels import U16
 
 # Numbers of chunks are kept in 16 bits, one of which means none.
 MOST_CHUNKS = 65_535
@@ -25,6 +26,9 @@ MOST_CHUNKS = 65_535
 # What the runs of one search may cost in sends, a look at one more candidate for a chunk being LOOK of a send;
 # schedules of more sends than MOST_SENDS are not listed.
 WORK, LOOK, MOST_SENDS = 2_500_000, 0.1, 40_000_000
+
+# From so many deliveries on runs in lockstep use all cores.
+MANY = 8_000_000
 
 # A finish this close to the bound of whole chunks, or to that of any splitting, needs no better one.
 CLOSE_TO_CHUNKS, CLOSE_TO_FLUID = 1 + 1e-9, 1.001
@@ -103,7 +107,8 @@ class Links:
     def fluid_bound_s(self, num_bytes: float) -> float:
         """No rank gets that many bytes earlier over the links into it, however they are split."""
         rates = (self.kinds_into / self.topology.beta_s_per_byte[self.kinds]).sum(axis=1)
-        return float(num_bytes / rates.min()) + float(self.topology.alpha_s.min())
+        slowest = float(rates.min())
+        return num_bytes / slowest + float(self.topology.alpha_s.min()) if slowest > 0 else math.inf
 
     @cached_property
     def regions(self) -> I64:
@@ -287,29 +292,44 @@ class DirectSearch:
         links, chunks, length = self.links, len(owner), self._chunk_bytes(collective.chunks_per_rank)
         busy_s, arrival_s = (float(times[0]) for times in links.times(length))
         step_s = max(busy_s, arrival_s / lag)
-        bring = chunks - collective.chunks_per_rank
-        least = -(-bring // int(np.diff(links.into).min()))
-        most, steps = least + least // 4 + 8 * lag + 4 * math.isqrt(links.topology.num_ranks), -1
-        while steps == -1:
-            sent = np.full((most, len(links.src)), greedy_step_kernels.NOTHING, dtype=np.uint16)
-            steps = greedy_step_kernels.match_steps(links.into, links.src, owner, lag, seed, sent)
-            most *= 2
-        if steps < 0:
+        sent = self._steps(collective, owner, lag, seed)
+        if sent is None:
             return math.inf, None
+        least, steps = self._least_steps(collective), len(sent)
         for aim in range(least, steps):
             shorter = sent[:aim].copy()
-            if greedy_tail_kernels.repair_tail(
-                links.into, links.src, links.out_of, links.out_links, owner, lag, shorter
-            ):
+            ways = links.into, links.src, links.out_of, links.out_links
+            if greedy_tail_kernels.repair_tail(*ways, owner, lag, shorter):
                 sent, steps = shorter, aim
                 break
         finish_s = (steps - 1) * step_s + arrival_s
         if self.best is not None and finish_s >= self.best.finish_s * (1 - 1e-12):
             return finish_s, None
-        step, chunk, link = greedy_step_kernels.sends_in_order(sent[:steps], chunks)
+        step, chunk, link = greedy_step_kernels.sends_in_order(sent, chunks)
         return finish_s, DirectRun(
             links, collective, finish_s, np.array([arrival_s]), np.asarray(step * step_s, dtype=np.float64), chunk, link
         )
+
+    def _least_steps(self, collective: Collective) -> int:
+        """Steps that the rank with the fewest links needs."""
+        return -(-(collective.num_chunks - collective.chunks_per_rank) // int(np.diff(self.links.into).min()))
+
+    def _steps(self, collective: Collective, owner: I64, lag: int, seed: int) -> "U16 | None":
+        """What every link carries in every step; None where a rank cannot be reached."""
+        from collsyn.synth import greedy_step_kernels
+
+        links, ranks = self.links, self.links.topology.num_ranks
+        if ranks * len(owner) >= MANY:
+            from collsyn.synth.greedy_blocks import match_in_blocks
+
+            return match_in_blocks(links.into, links.src, owner, lag, seed)
+        least = self._least_steps(collective)
+        most, steps = least + least // 4 + 8 * lag + 4 * math.isqrt(ranks), -1
+        while steps == -1:
+            sent = np.full((most, len(links.src)), greedy_step_kernels.NOTHING, dtype=np.uint16)
+            steps = greedy_step_kernels.match_steps(links.into, links.src, owner, lag, seed, sent)
+            most *= 2
+        return sent[:steps] if steps >= 0 else None
 
     def _by_events(
         self, choice: tuple[int, bool], seed: int, collective: Collective, owner: I64
