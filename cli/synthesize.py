@@ -221,6 +221,7 @@ def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
         texts = (f"{value:.4g}" if isinstance(value, float) else value for value in said.values())
         parts = [f"{name.replace('_', ' ')} {text}" for name, text in zip(said, texts, strict=True)]
         note(f"{document['method']}: {', '.join(parts)}")
+    wrote = f"wrote {document['file']}" if document["file"] else "nothing written"
     note(f"{document['algbw_gb_s']:.4g} GB/s algorithm bandwidth, {document['num_sends']} sends; {wrote}")
     if "warm_start" in document:
         cost = document["warm_start"]

@@ -18,7 +18,7 @@ from collsyn.model.arrays import I64, Rows
 from collsyn.model.schedule import Schedule
 from collsyn.synth.baseline import MAX_ROWS
 from collsyn.synth.bfb import allgather, known_cost, most_chunks, obstacle
-from collsyn.synth.bfb_timed import Ground, Mix, mixes
+from collsyn.synth.bfb_timed import WORK, Ground, Mix, mixes
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.synth.timing import in_order
 from collsyn.synth.transform import by_composition, by_reversal
@@ -28,9 +28,20 @@ MAX_LINKS = 512
 # Chunks a rank that the parts are rounded to; of choices this close to the best the one with fewest chunks is taken.
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 ALIKE = 1.005
+# A schedule without repair that takes so many times what the bytes need is good enough.
+NOTHING_TO_GAIN = 1.002
 # Trees without a part that whole chunks may take instead, and what links beside the busiest count
 # while chunks are moved.
 OTHERS, NEAR = 1600, (0.2, 0.05, 0.01, 1e-5)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How to search: the seed, moves of annealings, and whether it is time to end."""
+
+    seed: int
+    work: float
+    late: Callable[[], bool]
 
 
 class RepairedMethod:
@@ -49,17 +60,18 @@ class RepairedMethod:
 
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
         """The schedule, never slower than that of `bfb`; raises Infeasible where a rank cannot be reached."""
-        end_s = inf if options.time_limit_s is None else time.monotonic() + options.time_limit_s
-        schedule = self._solve(problem, options.seed, lambda: time.monotonic() > end_s)
+        end_s = inf if (limit := options.time_limit_s) is None else time.monotonic() + limit
+        effort = Effort(options.seed, WORK if limit is None else inf, lambda: time.monotonic() > end_s)
+        schedule = self._solve(problem, effort)
         notes = schedule.provenance.get("options", {})
         return replace(schedule, provenance=provenance(problem, options, self.name, **notes))
 
-    def _solve(self, problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
+    def _solve(self, problem: Problem, effort: Effort) -> Schedule:
         if problem.kind == "allreduce":
-            return by_composition(problem, lambda phase: self._solve(phase, seed, late))
+            return by_composition(problem, lambda phase: self._solve(phase, effort))
         if problem.kind == "reducescatter":
-            return by_reversal(problem, lambda forward: repaired(forward, seed, late))
-        return repaired(problem, seed, late)
+            return by_reversal(problem, lambda forward: repaired(forward, effort))
+        return repaired(problem, effort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +84,14 @@ class Rounded:
     load: float
 
 
-def repaired(problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
+def repaired(problem: Problem, effort: Effort) -> Schedule:
     """The better allgather of breadth-first broadcast and of timed trees; what it says of itself has both times."""
     plain, cost = allgather(problem), known_cost(problem.topology)
     best, steps, factor = plain, cost.steps, float(cost.factor)
     if problem.topology.num_ranks > 2:
         ground = Ground(problem.topology)
         scale = ground.arcs.into_most / problem.topology.num_ranks
-        for rounded in _choices(problem, ground, float(cost.factor) / scale, seed, late):
+        for rounded in _choices(problem, ground, float(cost.factor) / scale, plain.finish_s, effort):
             for whole in (True, False):
                 found = _schedule(problem, ground, rounded, whole)
                 if found.finish_s < best.finish_s * (1 - 1e-9):
@@ -89,18 +101,18 @@ def repaired(problem: Problem, seed: int, late: Callable[[], bool]) -> Schedule:
     return best.with_notes(options={**said, **of_plain})
 
 
-def _choices(problem: Problem, ground: Ground, plain: float, seed: int, late: Callable[[], bool]) -> Iterator[Rounded]:
+def _choices(problem: Problem, ground: Ground, plain: float, plain_s: float, effort: Effort) -> Iterator[Rounded]:
     """For every number of steps that may pay the mix in whole chunks; `plain` is the load without repair."""
     step_s, unit_s = _costs(problem, ground)
     least = _least_load(problem, ground)
-    if plain <= least * (1 + 1e-9):
+    if plain <= least * (1 + 1e-9) or plain_s <= least * unit_s * NOTHING_TO_GAIN:
         return
     best_s, before_s = int(ground.hops_from.max()) * step_s + plain * unit_s, inf
 
     def pays(steps: int, load: float) -> bool:
         return steps * step_s + load * unit_s < best_s
 
-    for mix in mixes(ground, least, pays, seed, late):
+    for mix in mixes(ground, least, pays, effort.seed, effort.late, effort.work):
         mix_s = mix.steps * step_s + mix.load * unit_s
         if mix_s > before_s:
             return

@@ -18,8 +18,8 @@ from collsyn.synth.trees_symmetry import Moves, moves
 # Rounds of prices for one number of steps, rounds in vain after which no better mix is expected, and moves of one
 # annealing for every rank and step.
 ROUNDS, PATIENCE, MOVES = 80, 6, 40
-# Steps beyond the diameter that are tried.
-MORE_STEPS = 4
+# Steps beyond the diameter that are tried, and moves of all annealings after which no better mix is looked for.
+MORE_STEPS, WORK = 4, 10_000_000
 # Where the program is this close to the least factor there is, more steps are not worth a try.
 TIGHT = 1e-4
 # Trees that are made from disturbed prices in the end; what is free costs this part of the mean price.
@@ -108,19 +108,26 @@ class Ground:
 
 
 def mixes(
-    ground: Ground, least: float, pays: Callable[[int, float], bool], seed: int, late: Callable[[], bool]
+    ground: Ground,
+    least: float,
+    pays: Callable[[int, float], bool],
+    seed: int,
+    late: Callable[[], bool],
+    work: float = WORK,
 ) -> Iterator[Mix]:
     """The best mix that is found for as many steps as the diameter, for one more, and so on.
 
-    Ends where the steps together are as short as `least`, after MORE_STEPS, or once it is late. Those for which
-    `pays(steps, load)` get more trees to choose whole chunks from.
+    Ends where the steps together are as short as `least`, after MORE_STEPS or `work` moves, or once it is late. Those
+    for which `pays(steps, load)` get more trees to choose whole chunks from.
     """
     first, random = int(ground.hops_from.max()), np.random.default_rng(seed)
     known: list[Tree] = []
     for steps in range(first, first + MORE_STEPS + 1):
-        mix = _Search(ground, steps, random, known).solve(least, pays, late)
+        search = _Search(ground, steps, random, known, work)
+        mix = search.solve(least, pays, late)
         yield mix
-        if mix.load <= least * (1 + TIGHT) or late():
+        work = search.work
+        if mix.load <= least * (1 + TIGHT) or work <= 0 or late():
             return
         known = [_later(ground, tree, steps + 1) for tree in mix.trees]
 
@@ -135,8 +142,8 @@ def _later(ground: Ground, tree: Tree, steps: int) -> Tree:
 class _Search:
     """Column generation for one number of steps."""
 
-    def __init__(self, ground: Ground, steps: int, random: np.random.Generator, known: list[Tree]) -> None:
-        self.ground, self.steps, self.random = ground, steps, random
+    def __init__(self, ground: Ground, steps: int, random: np.random.Generator, known: list[Tree], work: float) -> None:
+        self.ground, self.steps, self.random, self.work = ground, steps, random, work
         self.state = random.integers(1, 1 << 62, 1, dtype=np.uint64)
         self.trees: list[Tree] = []
         self._seen: set[bytes] = set()
@@ -183,7 +190,9 @@ class _Search:
             total, price, worth, parts = self._solution()
             in_vain = 0 if total < best * (1 - 1e-4) else in_vain + 1
             best = min(best, total)
-            if total <= least * (1 + TIGHT) or in_vain > PATIENCE or late() or not self._price(price, worth, parts):
+            if total <= least * (1 + TIGHT) or in_vain > PATIENCE or self.work <= 0 or late():
+                break
+            if not self._price(price, worth, parts):
                 break
         if pays(self.steps, total):
             self._vary(price)
@@ -228,6 +237,7 @@ class _Search:
         """A cheap tree from a source, from that start: its cost, and when it reaches whom."""
         ground, found = self.ground, when.copy()
         moves = effort * self.steps * len(when)
+        self.work -= moves
         arcs, root = ground.arcs, int(ground.sources[source])
         cost = kernels.anneal(root, arcs.ptr, arcs.src, *ground.outgoing, price, found, moves, self.state)
         return float(cost), found
