@@ -39,23 +39,20 @@ class Translations:
         size = prod(orders)
         if not images or size > num_vertices or num_vertices % size:
             return None
-        orbit, place = np.full(num_vertices, -1), np.full(num_vertices, -1)
-        rows: list[I64] = []
-        for first in range(num_vertices):
-            if orbit[first] >= 0:
-                continue
-            points = np.array([first])
-            for image, order in zip(images, orders, strict=True):
-                powers = [points]
-                for _ in range(order - 1):
-                    powers.append(image[powers[-1]])
-                points = np.stack(powers, axis=1).reshape(-1)
-            if len(np.unique(points)) < size or (orbit[points] >= 0).any():
-                return None
-            orbit[points], place[points] = len(rows), np.arange(size)
-            rows.append(points)
+        points = _first_of_orbits(images)[:, None]
+        if len(points) * size != num_vertices:
+            return None
+        for image, order in zip(images, orders, strict=True):
+            powers = [points]
+            for _ in range(order - 1):
+                powers.append(image[powers[-1]])
+            points = np.stack(powers, axis=2).reshape(len(points), -1)
+        if not np.array_equal(np.sort(points, axis=None), alone):
+            return None
+        orbit, place = np.empty(num_vertices, dtype=np.int64), np.empty(num_vertices, dtype=np.int64)
+        orbit[points], place[points] = np.arange(len(points))[:, None], np.arange(size)
         # Turning a full circle must end where it began everywhere, not at the first vertex alone.
-        group = cls(orders, orbit, place, np.stack(rows))
+        group = cls(orders, orbit, place, points)
         return group if all(group._is_step(image, i) for i, image in enumerate(images)) else None
 
     def _is_step(self, image: I64, generator: int) -> bool:
@@ -98,6 +95,18 @@ def independent(candidates: Sequence[Sequence[int]], num_vertices: int) -> tuple
         if Translations.of([*chosen, candidate], num_vertices) is not None:
             chosen.append(candidate)
     return tuple(tuple(column(image, np.int64).tolist()) for image in chosen)
+
+
+def _first_of_orbits(images: Sequence[I64]) -> I64:
+    """The smallest vertex of every orbit under some permutations, ascending."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    vertices = len(images[0])
+    sources, ends = np.tile(np.arange(vertices), len(images)), np.concatenate(images)
+    graph = coo_array((np.ones(len(ends), dtype=np.int8), (sources, ends)), shape=(vertices, vertices))
+    _, labels = connected_components(graph, directed=False)
+    return np.asarray(np.unique(labels, return_index=True)[1], dtype=np.int64)
 
 
 def _cycle(image: I64) -> int:

@@ -51,6 +51,7 @@ def solve_large(problem: Problem, options: Options, name: str = "auto", output: 
 
     Raises InputError where no method serves the problem or there is no room, and what a method raises.
     """
+    problem = problem.at_size()
     names = [row for row in METHODS if _has_form(row)] if name == "auto" else [name]
     if not _has_form(names[0]):
         forms = ", ".join(row for row in METHODS if _has_form(row))

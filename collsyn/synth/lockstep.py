@@ -11,8 +11,8 @@ from collsyn.model.steps import GATHER, MAX_PORTS, PHASES, Ports, Steps, StepTab
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.topology.grid_shape import mesh_sizes
 
-# Sends of a schedule that is listed; more are kept as a table. Up to so many both ways are tried on a mesh.
-LISTED = 2_000_000
+# Sends of a schedule that is listed; and up to which both ways are tried on a mesh.
+LISTED, TRIED = 20_000_000, 2_000_000
 
 
 class Lockstep:
@@ -49,7 +49,7 @@ class Lockstep:
         if sizes is not None:
             table = new_table(shape, collective.num_chunks + 2 * lag * sum(sizes), path)
             found.append((fill_mesh(topology, sizes, chunks, lag, *table), *table))
-        if sizes is None or _num_sends(problem) <= LISTED:
+        if sizes is None or _num_sends(problem) <= TRIED:
             # No link is idle for longer than it takes a chunk to come from afar.
             table = new_table(shape, collective.num_chunks + 2 * lag * topology.num_ranks, path, beside_bytes(shape))
             found.append((fill_greedily(topology, phase, chunks, lag, *table), *table))

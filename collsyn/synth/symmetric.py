@@ -20,8 +20,10 @@ from collsyn.model.translations import Translations, independent
 from collsyn.synth.problem import Options, Problem, provenance, turned
 from collsyn.topology.symmetry import is_symmetry
 
-# Sends that are stored at most, sends of a schedule that is listed, and links looked at in the search for chunk counts.
-STORED, LISTED, LOOKS = 4_000_000, 2_000_000, 2_000_000
+# Sends that are stored at most, and that are listed.
+STORED, LISTED = 4_000_000, 20_000_000
+# Links looked at, and sends listed, for a chunk count beyond the first.
+LOOKS, SEARCHED = 2_000_000, 1_000_000
 CHUNKS = (1, 2, 3, 4, 6, 8)
 # Halvings of the time between the first finish and what the links take at least.
 HALVINGS = 8
@@ -56,11 +58,10 @@ class Symmetric:
 
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
         """The sends of the symmetric schedule, listed; raises InputError where they are too many."""
-        found = self.large(problem, options)
-        if found.num_sends > LISTED:
-            sends = found.num_sends
+        sends = _num_sends(problem, problem.chunks_per_rank or 1)
+        if sends > LISTED:
             raise InputError(f"symmetric: {sends} sends are too many to be listed; write them to a file NAME.large")
-        return found.excerpt()
+        return self._best(problem, options, SEARCHED).excerpt()
 
     def large(self, problem: Problem, options: Options, path: Path | None = None) -> OrbitSchedule:
         """The stored sends of an accepted problem and its symmetries; raises Infeasible where ranks are not reached.
@@ -68,13 +69,18 @@ class Symmetric:
         O(stored chunks x links x log) for each count of chunks tried, of which more are while that is little work.
         """
         del path  # what is stored is small
+        return self._best(problem, options)
+
+    def _best(self, problem: Problem, options: Options, most_sends: float = np.inf) -> OrbitSchedule:
+        """The quickest of several chunk counts: the first, and others that make little work and not too many sends."""
         group = translations(problem.topology)
         share = (problem.topology.num_ranks - 1) * len(PHASES[problem.kind])
         enough_s = CLOSE_ENOUGH * share * problem.size_bytes / float(problem.topology.bandwidth.sum())
         best: OrbitSchedule | None = None
         for chunks in (problem.chunks_per_rank,) if problem.chunks_per_rank else CHUNKS:
             work = self._stored(problem, group, chunks) * problem.topology.num_links // problem.topology.num_ranks
-            if best is not None and (work > LOOKS or chunks > problem.size_bytes or best.finish_s < enough_s):
+            too_many = work > LOOKS or chunks > problem.size_bytes or _num_sends(problem, chunks) > most_sends
+            if best is not None and (too_many or best.finish_s < enough_s):
                 break
             found = self._solve(problem, options, group, chunks)
             if best is None or found.finish_s < best.finish_s * (1 - 1e-9):
@@ -116,6 +122,11 @@ class Symmetric:
         base = Schedule.build(own, topology, problem.size_bytes, link_routes(topology), None, **columns)
         origin = provenance(problem, options, self.name, chunks_per_rank=chunks)
         return OrbitSchedule(collective, group, representatives, base, origin)
+
+
+def _num_sends(problem: Problem, chunks: int) -> int:
+    ranks = problem.topology.num_ranks
+    return len(PHASES[problem.kind]) * chunks * ranks * (ranks - 1)
 
 
 @lru_cache(maxsize=32)

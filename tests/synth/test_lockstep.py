@@ -135,7 +135,7 @@ def test_what_it_does_not_serve(problem, reason):
 
 def test_too_many_sends_are_not_listed():
     with pytest.raises(InputError, match=r"sends are too many to be listed; write them to a file NAME\.large"):
-        LOCKSTEP.synthesize(Problem("allgather", preset_topology("mesh:40x40"), 1 << 20, 1), Options())
+        LOCKSTEP.synthesize(Problem("allgather", preset_topology("mesh:70x70"), 1 << 20, 1), Options())
 
 
 def test_a_root_has_no_step():
