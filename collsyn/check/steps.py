@@ -13,6 +13,7 @@ from collsyn.model.collective import Collective
 from collsyn.model.steps import (
     GATHER,
     MAX_PORTS,
+    MAX_STEPS,
     PHASES,
     StepTable,
     far_ends,
@@ -103,7 +104,7 @@ def _field_problems(table: StepTable) -> list[Problem]:
     for name, values in (("steps", table.steps), ("ports", table.ports)):
         if values.shape != shape:
             wrong(name, "has another shape", f"{shape[0]} x {shape[1]}", " x ".join(map(str, values.shape)))
-    if table.lag < 1 or not 1 <= table.num_steps <= never(table.steps):
+    if table.lag < 1 or not 1 <= table.num_steps <= min(never(table.steps), MAX_STEPS):
         wrong("lag or num_steps", "is out of range", "at least 1", f"{table.lag}, {table.num_steps}")
     if not problems and int(neighbours(topology, table.phases[0]).lengths().max()) > MAX_PORTS:
         wrong("topology", "has a rank with too many neighbours", f"at most {MAX_PORTS}", "more")

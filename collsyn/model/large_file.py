@@ -20,7 +20,7 @@ from collsyn.model.collective_file import collective_document, collective_from_f
 from collsyn.model.fields import Fields, parse_document
 from collsyn.model.orbit import OrbitSchedule, link_routes, part
 from collsyn.model.schedule import Schedule
-from collsyn.model.steps import PHASES, StepTable
+from collsyn.model.steps import MAX_STEPS, PHASES, StepTable
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document, topology_from_fields
 from collsyn.units import MAX_SIZE_BYTES
@@ -111,7 +111,7 @@ def read_large(path: str | Path) -> LargeSchedule:
     if form == "orbit":
         fields.done()
         return _orbit(fields, arrays, collective, topology, size_bytes, notes)
-    lag, num_steps = (fields.integer(name, minimum=1, maximum=1 << 31) for name in ("lag", "num_steps"))
+    lag, num_steps = (fields.integer(name, minimum=1, maximum=MAX_STEPS) for name in ("lag", "num_steps"))
     fields.done()
     shape = (topology.num_ranks, collective.num_chunks)
     _expect(fields, arrays, {"steps": ("<u2", "<u4"), "ports": ("|u1",)}, dict.fromkeys(("steps", "ports"), shape))

@@ -22,6 +22,8 @@ Ports = npt.NDArray[np.uint8]
 GATHER, SPREAD = "gather", "spread"
 PHASES = {"allgather": (SPREAD,), "reducescatter": (GATHER,), "allreduce": (GATHER, SPREAD)}
 MAX_PORTS = 256
+# A check keeps a bit for each step and neighbour of a rank.
+MAX_STEPS = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,7 @@ EDITS = {
     "missing": ("steps", lambda d: d.pop("lag"), r"lag: is missing"),
     "extra": ("steps", lambda d: d.update(colour=1), r"colour"),
     "lag": ("steps", lambda d: d.update(lag=0), r"lag: is 0"),
+    "steps": ("steps", lambda d: d.update(num_steps=1 << 40), r"num_steps: is 1099511627776"),
     "kind": ("steps", lambda d: d["collective"].update(kind="broadcast", root=0), r"collective\.kind: is broadcast"),
     "ranks": ("orbit", lambda d: d["collective"].update(ranks=8), r"collective\.ranks: is 8"),
     "dtype": ("steps", lambda d: d["arrays"][0].update(dtype="<i4"), r"arrays\.steps: holds int32"),
