@@ -194,17 +194,20 @@ class _Boxed:
     def schedule(self, legs: _Legs) -> Schedule:
         """The schedule of the legs."""
         table, problem = self.table, self.problem
+        # The order of Schedule by two keys instead of five: a chunk leaves no two ranks at once.
+        order = np.lexsort((legs.chunk, legs.start_s))
+        hop = legs.hop[order]
         return Schedule.build(
             legs.collective,
             problem.topology,
             problem.size_bytes,
             table.routes,
             {},
-            chunk=legs.chunk,
-            src=table.src[legs.hop],
-            dst=table.dst[legs.hop],
-            route=legs.hop,
-            start_s=legs.start_s,
+            chunk=legs.chunk[order],
+            src=table.src[hop],
+            dst=table.dst[hop],
+            route=hop,
+            start_s=legs.start_s[order],
         )
 
 
