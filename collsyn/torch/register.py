@@ -14,6 +14,7 @@ from collsyn.comm.plans import Searching
 from collsyn.comm.store import StoreBootstrap
 from collsyn.errors import CollsynError, DeviceError, InputError
 from collsyn.runtime.bootstrap import launched_size
+from collsyn.torch.measured import measured_machine
 from collsyn.torch.process_group import CollsynGroup
 from collsyn.torch.settings import Settings, read_settings
 
@@ -88,9 +89,12 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Communi
     # What takes over in the middle of a run changes the order of sums, and so their last bits.
     must_wait = settings.search == "wait" or torch.are_deterministic_algorithms_enabled()
     search = None if settings.search == "off" else Searching(must_wait, settings.search_limit_s)
+    topology = settings.topology
+    if topology is None and search is not None:
+        topology = measured_machine(bootstrap)
     comm = Communicator(
         bootstrap,
-        settings.topology,
+        topology,
         settings.algorithms,
         timeout.total_seconds(),
         settings.emulation_factor,
