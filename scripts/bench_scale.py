@@ -164,7 +164,9 @@ def two_boxes() -> Topology:
     beta = [7 / 300e9] * len(inside) + [1 / 12.5e9] * len(rails)
     src, dst = np.array(inside + rails).T
     alpha = np.full(len(src), 1.7e-6)
-    return Topology("two boxes of 8 with rails", 16, src, dst, alpha, np.array(beta), alpha, np.ones(len(src)))
+    return Topology(
+        "two boxes of 8 with rails", 16, src, dst, alpha, np.array(beta), alpha, np.ones(len(src), dtype=np.int32)
+    )
 
 
 def optima() -> int:

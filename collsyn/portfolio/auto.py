@@ -172,6 +172,9 @@ class _Run:
         if reason is not None:
             return Candidate(name, refused=reason)
         if name not in self.given:
+            if self.options.progress is not None:
+                passed = min(1.0, max(0.0, 1 - self.left_s() / self.limit_s))
+                self.options.progress(passed, f"loading {name}, which is compiled at first use")
             _warm_up(name, self.problem.kind)
         try:
             begin_s = time.monotonic()
@@ -258,3 +261,6 @@ def _warm_up(name: str, kind: str) -> None:
     problem = Problem("allgather" if kind == "custom" else kind, pair, 2, counts=counts)
     if method(name).accepts(problem) is None:
         method(name).synthesize(problem, Options())
+        prepare = getattr(method(name), "prepare", None)
+        if prepare is not None:
+            prepare(kind)

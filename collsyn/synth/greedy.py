@@ -32,6 +32,11 @@ class Greedy:
         """Serves every problem."""
         return None
 
+    def prepare(self, kind: str) -> None:
+        """Compile, or load, what only large machines with links of equal or of several speeds need."""
+        if kind in greedy_direct.KINDS:
+            greedy_direct.prepare()
+
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
         """The schedule of the best run; raises Infeasible where a receiver cannot be reached.
 

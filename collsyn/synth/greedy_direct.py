@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collsyn.synth.greedy_rate_kernels import Network
     from collsyn.synth.greedy_step_kernels import U16
 
+# What is served: an allgather, and what is one backwards, or both.
+KINDS = ("allgather", "reducescatter", "allreduce")
+
 # Numbers of chunks are kept in 16 bits, one of which means none.
 MOST_CHUNKS = 65_535
 
@@ -148,7 +151,7 @@ Attempt = tuple[float, Callable[[Collective, I64], tuple[float, DirectRun | None
 def obstacle(problem: Problem) -> str | None:
     """Why a problem is not one of this module, None if it is."""
     topology = problem.topology
-    if problem.kind not in ("allgather", "reducescatter", "allreduce"):
+    if problem.kind not in KINDS:
         return "is no allgather or what comes from one"
     if problem.reduces and topology.reduce_s_per_byte.any():
         return "has reductions that take time"
@@ -394,6 +397,19 @@ def solve(problem: Problem, options: Options) -> tuple[Schedule | None, bool]:
     if not links.alike(gather.links):
         spread = DirectSearch(problem.as_kind("allgather", gather.collective.chunks_per_rank), options).solve()
     return (None, False) if spread is None else (_schedule(problem, [(gather, True), (spread, False)]), search.done())
+
+
+def prepare() -> None:
+    """Call every compiled function once: two ranks, one link each way, of equal and of other speeds."""
+    from collsyn.synth import greedy_tail_kernels
+
+    for slower in (1.0, 2.0):
+        columns = {"alpha_s": [0.0] * 2, "overhead_s": [0.0] * 2, "count": [1] * 2}
+        pair = Topology("pair", 2, src=[0, 1], dst=[1, 0], beta_s_per_byte=[1e-9, slower * 1e-9], **columns)  # type: ignore[arg-type]
+        solve(Problem("reducescatter", pair, 2, chunks_per_rank=1), Options())
+        links = Links.of(pair)
+        ways = links.into, links.src, links.out_of, links.out_links
+        greedy_tail_kernels.repair_tail(*ways, np.arange(2), 1, np.array([[1, 0]], dtype=np.uint16))
 
 
 def _schedule(problem: Problem, phases: Sequence[tuple[DirectRun, bool]]) -> Schedule:

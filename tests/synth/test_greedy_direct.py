@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from collsyn.check.verify import verify_schedule
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth import greedy_direct, greedy_rate_kernels, greedy_step_kernels, greedy_tail_kernels
+from collsyn.synth.greedy import GREEDY
 from collsyn.synth.greedy_blocks import match_in_blocks
 from collsyn.synth.greedy_direct import DirectSearch, Links
 from collsyn.synth.problem import Options, Problem
@@ -104,7 +106,7 @@ def test_a_repaired_end_is_still_causal(name: str, lag: int) -> None:
             return
 
 
-def check_steps(links: Links, sent: np.ndarray, lag: int) -> None:  # type: ignore[type-arg]
+def check_steps(links: Links, sent: npt.NDArray[np.uint16], lag: int) -> None:
     """A plain replay: nothing is sent before it is there, nothing comes twice, all comes."""
     ranks = links.topology.num_ranks
     there = {(rank, rank): 0 for rank in range(ranks)}
@@ -168,3 +170,10 @@ def test_more_work_finds_no_worse_a_run() -> None:
     assert run is not None and run.finish_s >= search.links.fluid_bound_s(GIB / 16 * 15) * (1 - 1e-9)
     fixed = DirectSearch(replace(problem, chunks_per_rank=1), Options()).solve()
     assert fixed is not None and run.finish_s <= fixed.finish_s
+
+
+def test_what_is_compiled_at_first_use_can_be_prepared() -> None:
+    GREEDY.prepare("allgather")
+    GREEDY.prepare("broadcast")
+    for kernel in (greedy_step_kernels.match_steps, greedy_rate_kernels.match_rates, greedy_tail_kernels.repair_tail):
+        assert len(kernel.signatures) == 1, "a second signature would be compiled in the middle of a search"
