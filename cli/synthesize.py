@@ -84,7 +84,7 @@ def command(
     quickest is kept. Ctrl-C keeps the best so far.
     """
     from collsyn.files import require_writable
-    from collsyn.portfolio.large import is_large_problem
+    from collsyn.portfolio.large import is_large_problem, require_listable
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
 
@@ -112,6 +112,7 @@ def command(
             if not as_json:
                 show_synthesized(documents[-1])
             continue
+        require_listable(sized, method)
         candidates = _solved(sized, options, method, with_plan, old, warm_start)
         stopped = any(candidate.interrupted for candidate in candidates)
         documents.append(_finished(candidates, output, old))

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from collsyn.bounds.large import large_bounds
 from collsyn.check.large import verify_large
 from collsyn.errors import InputError
-from collsyn.model.large_file import SUFFIX, LargeSchedule, write_large
+from collsyn.model.large_file import SUFFIX, LargeSchedule, available_bytes, write_large
 from collsyn.model.steps import PHASES
 from collsyn.portfolio.auto import _warm_up
 from collsyn.synth.problem import Options, Problem
@@ -16,6 +16,8 @@ from collsyn.synth.table import METHODS, method
 
 # More sends than this are not listed where a method has another form for them.
 MANY_SENDS = 20_000_000
+# What an ordinary schedule keeps of a send, without what checks take beside it.
+BYTES_A_SEND = 39
 
 
 class LargeSynthesizer(Protocol):
@@ -37,13 +39,21 @@ class Large:
 
 def is_large_problem(problem: Problem, name: str, output: str | None) -> bool:
     """Whether a problem is to be solved in a large form: its file is to be one, or its sends are many and a method
-    that has such a form is asked for (or `auto`)."""
+    that has such a form, and is the one asked for or one of `auto`, serves it."""
     if output is not None and output.endswith(SUFFIX):
         return True
-    if problem.kind not in PHASES or problem.groups is not None or (name != "auto" and not _has_form(name)):
+    if _least_sends(problem) <= MANY_SENDS:
         return False
-    ranks, chunks = problem.topology.num_ranks, problem.chunks_per_rank or 1
-    return len(PHASES[problem.kind]) * chunks * ranks * (ranks - 1) > MANY_SENDS
+    return any(method(row).accepts(problem) is None for row in _with_form(name))
+
+
+def require_listable(problem: Problem, name: str) -> None:
+    """Raise InputError where the sends of an ordinary schedule alone would fill the memory."""
+    num_bytes, free = BYTES_A_SEND * _least_sends(problem), available_bytes()
+    if num_bytes > free:
+        forms = ", ".join(_with_form("auto"))
+        sends = f"lists at least {_least_sends(problem)} sends, {num_bytes / 1e9:.1f} GB; {free / 1e9:.1f} GB are free"
+        raise InputError(f"method {name}: {sends}. Methods that need not: {forms}, on some topologies")
 
 
 def solve_large(problem: Problem, options: Options, name: str = "auto", output: Path | None = None) -> Large:
@@ -52,9 +62,9 @@ def solve_large(problem: Problem, options: Options, name: str = "auto", output: 
     Raises InputError where no method serves the problem or there is no room, and what a method raises.
     """
     problem = problem.at_size()
-    names = [row for row in METHODS if _has_form(row)] if name == "auto" else [name]
-    if not _has_form(names[0]):
-        forms = ", ".join(row for row in METHODS if _has_form(row))
+    names = _with_form(name)
+    if not names:
+        forms = ", ".join(_with_form("auto"))
         raise InputError(f"method {name}: has no form for files {SUFFIX}; expected auto or one of {forms}")
     refused = []
     for row in names:
@@ -79,5 +89,14 @@ def _solved(problem: Problem, options: Options, name: str, output: Path | None) 
     return found
 
 
-def _has_form(name: str) -> bool:
-    return name.partition(":")[0] in METHODS and hasattr(method(name), "large")
+def _with_form(name: str) -> list[str]:
+    """The method if it has a form for many sends, all that have if it is `auto`."""
+    return [row for row in (METHODS if name == "auto" else [name]) if hasattr(method(row), "large")]
+
+
+def _least_sends(problem: Problem) -> int:
+    """Sends that a schedule has at least; 0 where it is not known at once."""
+    if problem.kind not in PHASES or problem.groups is not None:
+        return 0
+    ranks = problem.topology.num_ranks
+    return len(PHASES[problem.kind]) * (problem.chunks_per_rank or 1) * ranks * (ranks - 1)

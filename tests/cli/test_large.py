@@ -70,6 +70,18 @@ def test_many_sends_choose_the_form(run_cli, monkeypatch):
     assert document(run_cli(*asked, "torus:4x4", "--method", "ring", "--json"))["file"].endswith(".json")
 
 
+def test_what_can_only_be_listed_needs_the_memory(run_cli, monkeypatch):
+    monkeypatch.setattr(large, "MANY_SENDS", 100)
+    monkeypatch.setattr(large, "available_bytes", lambda: 5_000)
+    result = run_cli("synthesize", "--collective", "allgather", "--topology", "switch:16", "-o", "none")
+    assert result.code == 2 and "method auto: lists at least 240 sends, 0.0 GB" in result.stderr
+    result = run_cli("synthesize", "--collective", "allgather", "--topology", "mesh:40x40", "--method", "ring")
+    assert result.code == 2 and "Methods that need not: symmetric, lockstep" in result.stderr
+    monkeypatch.setattr(large, "available_bytes", lambda: 500_000)
+    asked = ("--collective", "allgather", "--topology", "switch:16", "--method", "direct", "-o", "none", "--json")
+    assert document(run_cli("synthesize", *asked))["method"] == "direct"
+
+
 def test_a_wrong_file_is_rejected(run_cli):
     make(run_cli)
     found = read_large("a.large")
