@@ -1,6 +1,5 @@
 """Repair: a schedule carried over to a changed topology, what failed dropped, and what is missing filled in."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy.typing as npt
 from collsyn.errors import Infeasible
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective
-from collsyn.model.schedule import COPY, REDUCE, RouteCosts, Schedule
+from collsyn.model.schedule import REDUCE, RouteCosts, Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth import repair_kernels as kernels
 from collsyn.synth.alltoall import goes_to_one
@@ -27,6 +26,7 @@ U8 = npt.NDArray[np.uint8]
 # CLOSE_ENOUGH to the least time ends the trials, after a FEW of them one that is GOOD_ENOUGH. Those ranks need longest
 # that need a TIGHT share of the least time.
 LIMITS = (
+    (np.inf, np.inf, np.inf),
     (1.0, 0.1, 1.0),
     (1.0, 0.03, 1.0),
     (1.0, 0.03, 0.3),
@@ -136,7 +136,8 @@ class _Phase:
         self.chunk = carried.chunk[old.chunk[chosen]]
         begins = np.flatnonzero(np.diff(message[chosen], prepend=-1))
         self.row_ptr = np.append(begins, len(chosen)).astype(np.int64)
-        self.ended_s = ends_s[message[chosen[begins]]]
+        # Ends at another size are in proportion, but for the latency.
+        self.ended_s = ends_s[message[chosen[begins]]] * (problem.size_bytes / old.size_bytes)
         self.message_way = way[carried.way_of_row[chosen[begins]]]
         self.asked, self.routes = asked, routes
         self.ways = _ways(topology, routes, asked)
@@ -154,14 +155,18 @@ class _Phase:
         least_s = float((need / np.maximum(in_rate, 1.0)).max(initial=0.0))
         tight = need / np.maximum(in_rate, 1.0) >= TIGHT * least_s
         late = tight[self.ways.dst[self.message_way]]
-        best = self._trial(np.full(len(self.ended_s), np.inf), in_rate, 0)
+        # Whole chunks end a chunk later than the least time at worst where nothing waits.
+        chunk_s = float(self.chunk_bytes.max(initial=0.0) / self.ways.rate.max(initial=1.0))
+        best: _Trial | None = None
         for turn, (end, delay, end_of_tight) in enumerate(LIMITS):
-            if best.finish_s <= (CLOSE_ENOUGH if turn < FEW else GOOD_ENOUGH) * least_s:
+            share = CLOSE_ENOUGH if turn < FEW else GOOD_ENOUGH
+            if best is not None and best.finish_s <= max(share * least_s, least_s + chunk_s):
                 break
             limit_s = np.minimum(np.where(late, end_of_tight, end) * least_s, self.ended_s + delay * least_s)
-            found = self._trial(limit_s, in_rate, 1 + turn)
-            if found.finish_s < best.finish_s * (1 - 1e-9):
+            found = self._trial(limit_s, in_rate, turn)
+            if best is None or found.finish_s < best.finish_s * (1 - 1e-9):
                 best = found
+        assert best is not None
         return self._schedule(best), int(best.kept.sum())
 
     def _trial(self, limit_s: F64, in_rate: F64, seed: int) -> _Trial:
@@ -189,17 +194,22 @@ class _Phase:
         rows = np.flatnonzero(trial.kept)
         message = np.repeat(np.arange(len(self.message_way)), np.diff(self.row_ptr))[rows]
         chunk, hop, start_s = trial.fresh
+        begin_s, moved = np.concatenate([trial.start_s[rows], start_s]), np.concatenate([self.chunk[rows], chunk])
         way = np.concatenate([self.message_way[message], hop])
-        columns: Mapping[str, npt.ArrayLike] = {
-            "chunk": np.concatenate([self.chunk[rows], chunk]),
+        # The order of Schedule by three keys instead of five.
+        order = np.lexsort((self.ways.dst[way], moved, begin_s))
+        way = way[order]
+        columns: dict[str, npt.ArrayLike] = {
+            "chunk": moved[order],
             "src": self.ways.src[way],
             "dst": self.ways.dst[way],
             "route": way,
-            "start_s": np.concatenate([trial.start_s[rows], start_s]),
-            "rate": self.asked[way],
-            "op": np.full(len(way), COPY),
-            "batch": np.concatenate([message, len(self.message_way) + np.arange(len(chunk))]),
+            "start_s": begin_s[order],
         }
+        if self.asked.any():
+            columns["rate"] = self.asked[way]
+        if (np.diff(message) == 0).any():
+            columns["batch"] = np.concatenate([message, len(self.message_way) + np.arange(len(chunk))])[order]
         return Schedule.build(self.collective, self.topology, self.problem.size_bytes, self.routes, {}, **columns)
 
 
