@@ -123,7 +123,7 @@ def relieve(
     cost, came_by = np.zeros(num_ranks), np.zeros(num_ranks, np.int32)
     heap = (np.zeros(num_hops + 1), np.zeros(num_hops + 1, np.int64), np.zeros(num_hops + 1, np.int64))
     noise, path, order = np.zeros(num_hops), np.zeros(paths.shape[1], np.int32), np.arange(len(source))
-    for p in range(len(source)):
+    for p in order:
         load_links(machine, paths[p, : lengths[p]], num_bytes[p], load_s)
     best_s, best_paths, best_lengths = load_s.max(), paths.copy(), lengths.copy()
     searches, in_vain = 0, 0
