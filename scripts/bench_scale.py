@@ -21,8 +21,7 @@ from collsyn.check.simulate import retime
 from collsyn.check.verify import verify_schedule
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
-from collsyn.synth.greedy_blocks import match_in_blocks
-from collsyn.synth.greedy_direct import Links
+from collsyn.synth.greedy_direct import Links, match
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
 from collsyn.topology.resolve import load_topology
@@ -214,10 +213,10 @@ def growth(plot: str | None) -> int:
             links = Links.of(load_topology(name))
             ranks = links.topology.num_ranks
             begin_s = time.process_time()
-            sent = match_in_blocks(links.into, links.src, np.arange(ranks), 1, 0)
+            sent = match(links, np.arange(ranks), 1, 0)
             cpu_s = time.process_time() - begin_s
             assert sent is not None
-            sends, least = ranks * (ranks - 1), -(-(ranks - 1) // int(np.diff(links.into).min()))
+            sends, least = ranks * (ranks - 1), links.least_steps(ranks - 1)
             points.append((ranks, cpu_s))
             each = f"{cpu_s:.2f} | {1e9 * cpu_s / sends:.1f}"
             print(f"| {name} | {ranks} | {sends} | {len(sent)} | {least} | {each} |", flush=True)

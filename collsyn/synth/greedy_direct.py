@@ -92,6 +92,10 @@ class Links:
         np.add.at(counts, (self.dst, self.speed), 1)
         return np.unique(counts, axis=0)
 
+    def least_steps(self, chunks: int) -> int:
+        """Steps in which so many chunks can enter the rank with the fewest links."""
+        return -(-chunks // int(np.diff(self.into).min()))
+
     def bound_s(self, chunks: int, num_bytes: float) -> float:
         """No rank gets that many chunks of that length, one a message, earlier over the links into it."""
         busy_s, arrival_s = self.times(num_bytes)
@@ -295,10 +299,10 @@ class DirectSearch:
         links, chunks, length = self.links, len(owner), self._chunk_bytes(collective.chunks_per_rank)
         busy_s, arrival_s = (float(times[0]) for times in links.times(length))
         step_s = max(busy_s, arrival_s / lag)
-        sent = self._steps(collective, owner, lag, seed)
+        sent = match(links, owner, lag, seed)
         if sent is None:
             return math.inf, None
-        least, steps = self._least_steps(collective), len(sent)
+        least, steps = links.least_steps(chunks - collective.chunks_per_rank), len(sent)
         for aim in range(least, steps):
             shorter = sent[:aim].copy()
             ways = links.into, links.src, links.out_of, links.out_links
@@ -312,27 +316,6 @@ class DirectSearch:
         return finish_s, DirectRun(
             links, collective, finish_s, np.array([arrival_s]), np.asarray(step * step_s, dtype=np.float64), chunk, link
         )
-
-    def _least_steps(self, collective: Collective) -> int:
-        """Steps that the rank with the fewest links needs."""
-        return -(-(collective.num_chunks - collective.chunks_per_rank) // int(np.diff(self.links.into).min()))
-
-    def _steps(self, collective: Collective, owner: I64, lag: int, seed: int) -> "U16 | None":
-        """What every link carries in every step; None where a rank cannot be reached."""
-        from collsyn.synth import greedy_step_kernels
-
-        links, ranks = self.links, self.links.topology.num_ranks
-        if ranks * len(owner) >= MANY:
-            from collsyn.synth.greedy_blocks import match_in_blocks
-
-            return match_in_blocks(links.into, links.src, owner, lag, seed)
-        least = self._least_steps(collective)
-        most, steps = least + least // 4 + 8 * lag + 4 * math.isqrt(ranks), -1
-        while steps == -1:
-            sent = np.full((most, len(links.src)), greedy_step_kernels.NOTHING, dtype=np.uint16)
-            steps = greedy_step_kernels.match_steps(links.into, links.src, owner, lag, seed, sent)
-            most *= 2
-        return sent[:steps] if steps >= 0 else None
 
     def _by_events(
         self, choice: tuple[int, bool], seed: int, collective: Collective, owner: I64
@@ -373,6 +356,27 @@ class DirectSearch:
             tail,
             links.regions,
         )
+
+
+def match(links: Links, owner: I64, lag: int, seed: int) -> "U16 | None":
+    """What every link carries in every step, `sent[step, link]`; None where a rank cannot be reached.
+
+    `owner[chunk]` holds a chunk at first, all ranks get all. O(links x chunks), on all cores where chunks are many.
+    """
+    from collsyn.synth import greedy_step_kernels
+
+    ranks = links.topology.num_ranks
+    if ranks * len(owner) >= MANY:
+        from collsyn.synth.greedy_blocks import match_in_blocks
+
+        return match_in_blocks(links.into, links.src, owner, lag, seed)
+    least = links.least_steps(len(owner) * (ranks - 1) // ranks)
+    most, steps = least + least // 4 + 8 * lag + 4 * math.isqrt(ranks), -1
+    while steps == -1:
+        sent = np.full((most, len(links.src)), greedy_step_kernels.NOTHING, dtype=np.uint16)
+        steps = greedy_step_kernels.match_steps(links.into, links.src, owner, lag, seed, sent)
+        most *= 2
+    return sent[:steps] if steps >= 0 else None
 
 
 def solve(problem: Problem, options: Options) -> tuple[Schedule | None, bool]:
