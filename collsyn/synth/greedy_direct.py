@@ -390,6 +390,8 @@ def solve(problem: Problem, options: Options) -> tuple[Schedule | None, bool]:
         run = search.solve()
         return (None, False) if run is None else (_schedule(problem, [(run, False)]), search.done())
     forward = replace(problem, kind="allgather", topology=turned(topology))
+    if problem.kind == "allreduce" and options.time_limit_s is not None:
+        options = replace(options, time_limit_s=options.time_limit_s / 2)
     search = DirectSearch(forward, options)
     gather = search.solve()
     if gather is None:
