@@ -256,7 +256,8 @@ def _with_rivals(ranked: list[Candidate]) -> Candidate:
 def _warm_up(name: str, kind: str) -> None:
     """Solve a problem of two ranks, so that what compiles or loads at first use does not count as synthesis."""
     columns = {"alpha_s": [0.0] * 2, "beta_s_per_byte": [1e-9] * 2, "overhead_s": [0.0] * 2, "count": [1] * 2}
-    pair = Topology("pair", 2, src=[0, 1], dst=[1, 0], **columns)  # type: ignore[arg-type]
+    alike: dict[str, Any] = {"symmetries": ((1, 0),), "boxes": ((0,), (1,))}
+    pair = Topology("pair", 2, src=[0, 1], dst=[1, 0], **columns, **alike)  # type: ignore[arg-type]
     counts = [[0, 1], [1, 0]] if kind == "alltoallv" else None
     problem = Problem("allgather" if kind == "custom" else kind, pair, 2, counts=counts)
     if method(name).accepts(problem) is None:
