@@ -67,8 +67,10 @@ def test_checker_and_brute_force_agree_on_mutants_of_random_schedules(schedule, 
             assert verify_schedule(mutant).ok == (why_invalid(mutant) is None), kind
 
 
+@pytest.mark.parametrize("table", [0, replaying.TABLE_PER_WRITE])
 @pytest.mark.parametrize("name", ["ring allgather", "star broadcast", "shared gather", "direct alltoall"])
-def test_quick_and_full_replay_agree_where_chunks_are_only_copied(name):
+def test_quick_and_full_replay_agree_where_chunks_are_only_copied(name, table, monkeypatch):
+    monkeypatch.setattr(replaying, "TABLE_PER_WRITE", table)
     for seed in range(3):
         for kind, mutant in mutants(by_hand(name), seed):
             report = verify_schedule(mutant)
