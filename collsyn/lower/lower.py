@@ -57,7 +57,8 @@ def lower(
     ways = _choices("reduce_by", reduce_by, REDUCE_BY, _ways_to_reduce(schedule))
     lines = _choices("channels_by", channels_by, LINES, LINES)
     with uncollected():
-        search, works = _Search(schedule), {}
+        search = _Search(schedule)
+        works: dict[str, _Work] = {}
         for way in ways:
             if search.plan is not None and not works[search.way].is_at_most(2 * COMPARED_MOVES):
                 break
@@ -147,8 +148,12 @@ class _Work:
         get = way == "get"
         flow = data_flow(schedule, by_arrival=not get)
         actions = place_actions(flow, get)
-        offsets = Offsets(schedule.collective, actions)
-        runs = make_runs(flow, actions, offsets, np.full(schedule.collective.num_chunks, lanes == 1))
+        whole = np.full(schedule.collective.num_chunks, lanes == 1)
+        tried = []
+        for by_layer in (False, True):
+            offsets = Offsets(schedule.collective, actions, by_layer)
+            tried.append((make_runs(flow, actions, offsets, whole), offsets))
+        runs, offsets = min(tried, key=lambda each: len(each[0]))
         needs, times = dependencies(runs), RunTimes.of(flow, runs)
         cut = choose_cut(schedule, runs, needs, times, lanes, piece_bytes)
         if lanes == 1 and cut.joined_bytes < inf:

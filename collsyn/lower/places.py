@@ -15,12 +15,16 @@ _AT_END = 1 << 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A chunk's place in a buffer of a rank; `memory` is equal for places that are one memory in place."""
+    """A chunk's place in a buffer of a rank; `memory` is equal for places that are one memory in place.
+
+    Places of one `layer` of a rank's scratch stand together, in the order of their chunks (-1: not in scratch).
+    """
 
     rank: int
     buffer: Buffer
     chunk: int
     memory: int
+    layer: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,9 @@ class _Placement:
         self.made: dict[Version, tuple[int, int]] = {}
         self.landing: dict[int, Place] = {}
         self.left: list[tuple[Version, Place]] = []
+        # The layer in which what a message brings to a rank begins to be kept, for landing and for good.
+        self.layer_of: dict[tuple[int, bool], int] = {}
+        self.batch: list[int] = schedule.batch.tolist()
         self._memories = 0
         aliased = _aliased(self.collective)
         outputs = {
@@ -94,10 +101,10 @@ class _Placement:
         for cell, versions in cells.items():
             _Cell(self, versions, outputs.get(cell), cell in aliased).place_all()
 
-    def new_place(self, rank: int, buffer: Buffer, chunk: int, memory: int | None = None) -> Place:
+    def new_place(self, rank: int, buffer: Buffer, chunk: int, memory: int | None = None, layer: int = -1) -> Place:
         """A place of its own, or one that is another's memory in place."""
         self._memories += 1
-        return Place(rank, buffer, chunk, self._memories - 1 if memory is None else memory)
+        return Place(rank, buffer, chunk, self._memories - 1 if memory is None else memory, layer)
 
     def actions(self) -> list[Action]:
         """The actions that make all versions, by position."""
@@ -197,8 +204,9 @@ class _Cell:
             self._all.left.append((version, self._output))
         at, at_s = tries[0]
         if not self._enter(version, self._candidates(version), at, at_s):
-            place = self._all.place[version] = self._new_scratch(version)
+            place = self._all.place[version] = self._new_scratch(version, False)
             self._stays[place] = [_Stay(at, at_s, version)]
+        self._note_layer(version, self._all.place[version], False)
         return self._made(version, at, number)
 
     def _made(self, version: Version, at: int, number: int) -> None:
@@ -209,23 +217,47 @@ class _Cell:
             return
         stay = _Stay(self._all.read_at[row], self._all.start_s[row], None, at, self._all.done_s[row])
         early = _Stay(stay.begin, stay.begin_s - self._all.told_s[row], None, stay.end, stay.end_s)
-        for place, stays in self._stays.items():
-            if place is not self._output and all(self._apart(early, other, None) for other in stays):
+        for place in self._by_layer([place for place in self._stays if place is not self._output], version, True):
+            stays = self._stays[place]
+            if all(self._apart(early, other, None) for other in stays):
                 break
         else:
-            place = self._new_scratch(version)
+            place = self._new_scratch(version, True)
             stays = self._stays[place] = []
         stays.append(stay)
         self._all.landing[row] = place
+        self._note_layer(version, place, True)
 
-    def _new_scratch(self, version: Version) -> Place:
-        return self._all.new_place(version.rank, Buffer.SCRATCH, version.chunk)
+    def _new_scratch(self, version: Version, lands: bool) -> Place:
+        """A place in the layer of what came with the version, if the chunk has none there, else in the lowest one."""
+        taken = {place.layer for place in self._stays}
+        layer = self._layer(version, lands)
+        if layer < 0 or layer in taken:
+            layer = next(number for number in range(len(taken) + 1) if number not in taken)
+        return self._all.new_place(version.rank, Buffer.SCRATCH, version.chunk, layer=layer)
+
+    def _layer(self, version: Version, lands: bool) -> int:
+        """The layer that other chunks of the message are in, -1 if there is none."""
+        return self._all.layer_of.get((self._all.batch[version.row], lands), -1)
+
+    def _note_layer(self, version: Version, place: Place, lands: bool) -> None:
+        batch = self._all.batch[version.row]
+        if batch >= 0 and place.layer >= 0:
+            self._all.layer_of.setdefault((batch, lands), place.layer)
+
+    def _by_layer(self, places: list[Place], version: Version, lands: bool) -> list[Place]:
+        """Places in the layer of what came with the version, or the others if the chunk may not have one there."""
+        layer = self._layer(version, lands)
+        if layer < 0:
+            return places
+        return [place for place in places if place.layer in (layer, -1)]
 
     def _candidates(self, version: Version) -> list[Place]:
         """Where a version that is not written into the output for good may go: with its base, if that can be."""
         places = [place for place in self._stays if place is not self._output or self._may_use_output(version)]
         home = None if version.base is None else self._all.place[version.base]
-        return sorted(places, key=lambda place: place is not home)
+        nearby = self._by_layer(places, version, False)
+        return sorted(nearby if home not in places else places, key=lambda place: place is not home)
 
     def _may_use_output(self, version: Version) -> bool:
         """Whether a version is no longer needed when the result is written."""

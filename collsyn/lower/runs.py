@@ -39,19 +39,24 @@ class Run:
 
 
 class Offsets:
-    """Where places begin in their buffers, in units of the collective, and the scratch that they need."""
+    """Where places begin in their buffers, in units of the collective, and the scratch that they need.
 
-    def __init__(self, collective: Collective, actions: Sequence[Action]) -> None:
+    Scratch is filled in the order of first use, so that chunks which arrive together lie together, or `by_layer`, so
+    that chunks which are neighbours elsewhere are neighbours in each layer of it, too.
+    """
+
+    def __init__(self, collective: Collective, actions: Sequence[Action], by_layer: bool = False) -> None:
         self._in: list[int] = collective.in_offset.tolist()
         self._out: list[int] = collective.out_offset.tolist()
         self.units: list[int] = collective.units.tolist()
         self.scratch: Scratch = [[] for _ in range(collective.num_ranks)]
         self._scratch_at: dict[int, int] = {}
         filled = [0] * collective.num_ranks
-        # In the order of first use, so that chunks which arrive together lie together.
-        for action in actions:
-            place = action.dst
-            if place.buffer == Buffer.SCRATCH and place.memory not in self._scratch_at:
+        places = [action.dst for action in actions if action.dst.buffer == Buffer.SCRATCH]
+        if by_layer:
+            places.sort(key=lambda place: (place.layer, place.chunk))
+        for place in places:
+            if place.memory not in self._scratch_at:
                 self._scratch_at[place.memory] = filled[place.rank]
                 filled[place.rank] += self.units[place.chunk]
                 self.scratch[place.rank].append((place.chunk, 0, self.units[place.chunk]))

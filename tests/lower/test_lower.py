@@ -364,3 +364,31 @@ def test_results_that_cannot_be_written_yet_wait_in_scratch():
     assert (plan.columns["dst_buffer"][direct] == Buffer.SCRATCH).all()
     assert_no_races(plan)
     assert_right(plan, seeds=range(6))
+
+
+def test_chunks_that_come_together_land_together():
+    """Chunk 1 comes to rank 1 by itself, then with its neighbours, which have had nothing land before."""
+    topology, collective = full(3), make_collective("reduce", 3, 3, root=1)
+    alone = [{"chunk": 1, "src": 0, "dst": 1, "route": link_of(topology, 0, 1), "start_s": 0.0, "op": REDUCE}]
+    rest = [
+        {"chunk": c, "src": 2, "dst": 1, "route": link_of(topology, 2, 1), "start_s": 1.0, "op": REDUCE, "batch": 0}
+        for c in range(3)
+    ]
+    late = [
+        {"chunk": c, "src": 0, "dst": 1, "route": link_of(topology, 0, 1), "start_s": 2.0, "op": REDUCE, "batch": 1}
+        for c in (0, 2)
+    ]
+    plan = lower(from_rows(collective, topology, alone + rest + late), reduce_by="put")
+    assert count(plan, Op.PUT) == 4
+    assert_no_races(plan)
+    assert_right(plan)
+
+
+def test_trees_are_lowered_to_about_a_move_for_a_message():
+    from collsyn.synth.problem import Options, Problem
+    from collsyn.synth.table import method
+    from collsyn.topology.resolve import load_topology
+
+    problem = Problem("reducescatter", load_topology("dgx-a100:2"), 1 << 26)
+    schedule = method("trees").synthesize(problem, Options())
+    assert count(lower(schedule, reduce_by="put"), Op.PUT) <= 1.1 * len(schedule.messages)
