@@ -378,7 +378,7 @@ def test_chunks_that_come_together_land_together():
         {"chunk": c, "src": 0, "dst": 1, "route": link_of(topology, 0, 1), "start_s": 2.0, "op": REDUCE, "batch": 1}
         for c in (0, 2)
     ]
-    plan = lower(from_rows(collective, topology, alone + rest + late), reduce_by="put")
+    plan = lower(from_rows(collective, topology, alone + rest + late), reduce_by="put", piece_bytes=1 << 40)
     assert count(plan, Op.PUT) == 4
     assert_no_races(plan)
     assert_right(plan)
