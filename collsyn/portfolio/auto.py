@@ -116,6 +116,7 @@ class _Run:
         self.begin_s = time.monotonic()
         self.limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
         self.interrupted = False
+        self.share = 0.0
         self.fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
         self.whole: dict[tuple[int, bool], Bound] = {}
 
@@ -172,9 +173,8 @@ class _Run:
         if reason is not None:
             return Candidate(name, refused=reason)
         if name not in self.given:
-            if self.options.progress is not None:
-                passed = min(1.0, max(0.0, 1 - self.left_s() / self.limit_s))
-                self.options.progress(passed, f"loading {name}, which is compiled at first use")
+            if self.options.progress is not None and hasattr(synthesizer, "prepare"):
+                self.options.progress(self.share, f"loading {name}, which is compiled at first use")
             _warm_up(name, self.problem.kind)
         try:
             begin_s = time.monotonic()
@@ -203,6 +203,7 @@ class _Run:
         return [self.fluid, self.whole[alike], *(bound for bound in schedule.bounds if bound.scope == "tree")]
 
     def _report(self, found: list[Candidate]) -> None:
+        self.share = len(found) / len(self.names)
         if self.options.progress is None:
             return
         leader = min(found, key=lambda candidate: candidate.finish_s, default=None)
@@ -210,7 +211,7 @@ class _Run:
         if leader is not None and leader.schedule is not None:
             gap = "" if leader.gap is None else f", {leader.gap:.1%} over the bound"
             detail = f"best so far {leader.method}: {leader.finish_s * 1e6:.1f} us{gap}"
-        self.options.progress(len(found) / len(self.names), detail)
+        self.options.progress(self.share, detail)
 
 
 def _plan_s(schedule: Schedule) -> float:
