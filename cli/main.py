@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Tabulate methods over sizes, with bound and gap."),
     "export": ("export", "Write schedules and plans as files of other runtimes."),
     "bench": ("bench", "Run schedules between real ranks, checking every byte."),
+    "doctor": ("doctor", "Say what this machine can do, and what is in the way."),
 }
 
 INTERRUPTED = 130

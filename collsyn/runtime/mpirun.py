@@ -73,7 +73,12 @@ def _kind(mpirun: tuple[str, ...]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(f"{mpirun[0]} --version does not answer: {error}") from None
-    text = (done.stdout + done.stderr).lower()
+    return version_kind(done.stdout + done.stderr)
+
+
+def version_kind(text: str) -> str:
+    """`open mpi`, `mpich` or `other`, by what a launcher prints for `--version`."""
+    text = text.lower()
     if "open mpi" in text or "openrte" in text or "prterun" in text or "prrte" in text:
         return "open mpi"
     return "mpich" if "hydra" in text or "mpich" in text else "other"
