@@ -11,10 +11,11 @@ SCHEMA = "collsyn-doctor/1"
 
 
 def gib(size_bytes: int) -> str:
-    """A size as people read it: `64 MiB`, `13.8 GiB`, `1500 GiB`."""
-    unit, name = (1 << 30, "GiB") if size_bytes >= 1 << 30 else (1 << 20, "MiB")
-    size = size_bytes / unit
-    return f"{size:.0f} {name}" if size >= 100 else f"{size:.3g} {name}"
+    """A size as people read it: `4 KiB`, `64 MiB`, `13.8 GiB`, `1500 GiB`."""
+    power = 3 if size_bytes >= 1 << 30 else 2 if size_bytes >= 1 << 20 else 1
+    size = size_bytes / (1 << 10 * power)
+    digits = f"{size:.0f}" if size >= 100 else f"{size:.3g}"
+    return f"{digits} {('KiB', 'MiB', 'GiB')[power - 1]}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from collsyn.runtime.bootstrap import inside_mpi
+from collsyn.runtime.bootstrap import launched_size
 from collsyn.runtime.mpirun import find_mpirun
 
 # After a kill, processes that the kernel holds (a driver that hangs) are left to it.
@@ -89,8 +89,8 @@ class System:
         return found[0] if found else None
 
     def is_rank(self) -> bool:
-        """Whether an MPI launcher started this process as one of several ranks."""
-        return inside_mpi()
+        """Whether an MPI launcher started this process, whose variables would mislead MPI in another one."""
+        return launched_size() is not None
 
     def variable(self, name: str) -> str | None:
         """Value of an environment variable."""

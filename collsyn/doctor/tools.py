@@ -11,6 +11,7 @@ _PROBE_LIMIT_S = 60.0
 _COMPILE_LIMIT_S = 250.0
 _COMMAND_LIMIT_S = 20.0
 _LAST_WORDS = 200
+_IS_RANK = "this process was started by an MPI launcher itself"
 # Packages that exclude each other: all of them bring the module `cupy`.
 CUPY_DISTRIBUTIONS = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")
 _OPTIONAL = ("mpi4py", "mpich", *CUPY_DISTRIBUTIONS, "torch", "matplotlib", "nvidia-ml-py", "nccl4py")
@@ -90,8 +91,10 @@ def check_compiler(system: System) -> Finding:
     return Finding("ok", f"{path} ({version}) compiled the executor that ranks run", facts=facts)
 
 
-def check_mpi(system: System) -> Finding:
+def check_mpi(system: System) -> Finding | NotMade:
     """The MPI launcher, the library that mpi4py loads, its thread level, and whether it takes device pointers."""
+    if system.is_rank():
+        return NotMade(_IS_RANK)
     install = "pip install 'collsyn[mpi]', or the system's MPI and pip install mpi4py"
     mpirun = system.mpirun()
     facts: dict[str, object] = {"mpirun": mpirun}
@@ -110,7 +113,8 @@ def check_mpi(system: System) -> Finding:
         )
     answer = system.probe("mpi", limit_s=_PROBE_LIMIT_S)
     if answer.facts is None:
-        return Finding("problem", f"mpi4py cannot be loaded: {answer.trouble}", install, facts)
+        remedy = _mpi_remedy(answer.trouble, install)
+        return Finding("problem", f"mpi4py cannot be loaded: {answer.trouble}", remedy, facts)
     facts |= answer.facts
     aware = {True: "CUDA-aware", False: "not CUDA-aware", None: "does not say whether it is CUDA-aware"}
     detail = f"{answer.facts['library']} by mpi4py {answer.facts['mpi4py']}, threads {answer.facts['thread_level']}, "
@@ -123,7 +127,7 @@ def check_mpi(system: System) -> Finding:
 def check_mpi_launch(system: System) -> Finding | NotMade:
     """Two ranks under mpirun that write into each other's memory and verify the bytes."""
     if system.is_rank():
-        return NotMade("this process is a rank of an MPI job itself")
+        return NotMade(_IS_RANK)
     mpirun = system.mpirun()
     if mpirun is None or system.version("mpi4py") is None:
         return NotMade("no mpirun" if mpirun is None else "no mpi4py")
@@ -134,7 +138,7 @@ def check_mpi_launch(system: System) -> Finding | NotMade:
             "take the mpirun of the MPI that mpi4py loads (--mpirun, PATH), or pip install --force-reinstall "
             "--no-binary mpi4py mpi4py; meanwhile --launcher fork works without MPI"
         )
-        return Finding("problem", f"two ranks under {mpirun}: {error}", remedy)
+        return Finding("problem", f"two ranks under {mpirun}: {error}", _mpi_remedy(error, remedy))
     assert answer.facts is not None
     if not answer.facts["verified"]:
         remedy = "run all ranks in one container on this machine; --launcher fork works without MPI"
@@ -172,6 +176,13 @@ def check_cuda_compilers(system: System, has_gpu: bool) -> Finding:
     known = answer.facts["architectures"]
     spread = f"sm_{known[0]} to sm_{known[-1]}" if known else "no architecture"
     return Finding("ok", f"NVRTC {answer.facts['version']} compiles, for {spread}; {shown}", facts=facts)
+
+
+def _mpi_remedy(error: str, general: str) -> str:
+    """What to do about a failure of MPI; a bus error is memory that the kernel promised and does not have."""
+    if "SIGBUS" in error or "bus error" in error.lower():
+        return "enlarge /dev/shm or free it (see shm); meanwhile --launcher fork works without MPI and without it"
+    return general
 
 
 def _shortened(said: str) -> str:

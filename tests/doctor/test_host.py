@@ -15,7 +15,7 @@ UNLIMITED_V1 = "9223372036854771712\n"
 def test_sizes_are_shown_in_three_digits():
     sizes = (64 << 20, GIB, int(13.84 * GIB), 512 * GIB)
     assert [gib(size) for size in sizes] == ["64 MiB", "1 GiB", "13.8 GiB", "512 GiB"]
-    assert gib(1500 * GIB) == "1500 GiB"
+    assert [gib(size) for size in (0, 4096, GIB - (1 << 20), 1500 * GIB)] == ["0 KiB", "4 KiB", "1023 MiB", "1500 GiB"]
 
 
 def test_threads_of_one_core_are_one_core():

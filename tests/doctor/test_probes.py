@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collsyn.doctor.probes import cuda
 from collsyn.doctor.system import Answer, Ran, System, answer
 
 FAKE_CUPY = Path(__file__).resolve().parent.parent / "support" / "fake_cupy"
@@ -66,6 +67,15 @@ def test_forked_ranks_write_into_each_other():
 
 def test_solvers_solve():
     assert System().probe("solvers", "highs", limit_s=LIMIT_S).facts["right"] is True
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_kernel_of_the_peer_probe_compiles(tmp_path):
+    (tmp_path / "put.cu").write_text(cuda._SOURCE)
+    words = ["nvcc", "-arch=sm_80", "-Werror", "all-warnings", "-cubin", "-o", f"{tmp_path}/put", f"{tmp_path}/put.cu"]
+    made = System().run(words, LIMIT_S)
+    assert made.code == 0, made.err
+    assert (tmp_path / "put").stat().st_size > 0
 
 
 FAKE_NVRTC = """
@@ -152,6 +162,12 @@ def test_this_machine_is_seen():
     assert system.command("no-such-command", "sh").endswith("sh")
     assert system.version("click") and system.version("no-such-distribution") is None
     assert system.run([sys.executable, "-c", "print(1)"], LIMIT_S) == Ran(0, "1\n", "")
+
+
+@pytest.mark.parametrize("size", ["1", "4"])
+def test_a_launched_process_knows(monkeypatch, size):
+    monkeypatch.setenv("PMI_SIZE", size)
+    assert System().is_rank()
 
 
 def test_a_probe_is_asked_once(monkeypatch):

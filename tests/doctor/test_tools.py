@@ -160,8 +160,17 @@ def test_ranks_of_mpi_that_do_not_meet_are_a_problem(answer):
     assert "--launcher fork" in found.remedy
 
 
+def test_bus_errors_of_mpi_point_to_shared_memory():
+    loading = check_mpi(FakeSystem(probes={("mpi",): Answer(None, "was ended by SIGBUS")}))
+    running = Answer({"error": "mpirun ended with exit code 7: EXIT STRING: Bus error (signal 7)"})
+    launching = check_mpi_launch(FakeSystem(probes={("launch", "mpirun"): running}))
+    for found in (loading, launching):
+        assert (found.status, "/dev/shm" in found.remedy) == ("problem", True), found
+
+
 def test_no_job_is_started_inside_a_job():
-    assert isinstance(check_mpi_launch(FakeSystem(in_job=True)), NotMade)
+    for check in (check_mpi, check_mpi_launch):
+        assert isinstance(check(FakeSystem(in_job=True)), NotMade)
     assert check_mpi_launch(FakeSystem()).status == "ok"
 
 
