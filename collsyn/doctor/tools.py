@@ -7,8 +7,8 @@ from collsyn.doctor.system import System
 from collsyn.runtime.mpirun import version_kind
 
 _PROBE_LIMIT_S = 60.0
-# The loader's own limit on a compilation, twice (two sets of options), and the start of Python.
-_COMPILE_LIMIT_S = 250.0
+# A second, unless the machine is very busy.
+_COMPILE_LIMIT_S = 120.0
 _COMMAND_LIMIT_S = 20.0
 _LAST_WORDS = 200
 _IS_RANK = "this process was started by an MPI launcher itself"
@@ -77,6 +77,9 @@ def check_compiler(system: System) -> Finding:
         remedy = "install one (apt install gcc, dnf install gcc, conda install gcc) or name it in CC"
         return Finding("warning", f"{what}: ranks run the slower NumPy executor", remedy, facts)
     ran = system.run([path, "--version"], _COMMAND_LIMIT_S)
+    if ran is not None and ran.code is None:
+        detail = f"{path} --version {ran.trouble(_COMMAND_LIMIT_S)}: ranks run the slower NumPy executor"
+        return Finding("warning", detail, "repair it, or name another compiler in CC", facts)
     version = ran.out.splitlines()[0] if ran and ran.code == 0 and ran.out else "of unknown version"
     answer = system.probe("native", limit_s=_COMPILE_LIMIT_S)
     facts |= {"version": version, **(answer.facts or {})}

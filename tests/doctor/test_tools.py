@@ -95,6 +95,12 @@ def test_a_compiler_that_fails_is_a_warning(answer, word):
     assert word in found.detail
 
 
+def test_a_compiler_that_hangs_is_not_asked_to_compile():
+    found = check_compiler(FakeSystem(commands={"cc": Ran(None, "", "")}, probes={("native",): None}))
+    assert found.status == "warning"
+    assert "did not end within 20 s" in found.detail
+
+
 def test_a_compiler_that_does_not_say_its_version_may_work():
     for silent in (None, Ran(1, "", "no"), Ran(0, "", "")):
         assert check_compiler(FakeSystem(commands={"cc": silent})).status == "ok"
