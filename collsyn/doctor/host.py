@@ -76,12 +76,11 @@ def check_shm(system: System) -> Finding:
     ]
     facts = {"size_bytes": size, "free_bytes": free, "left_by_mpi_or_nccl": len(left_over)}
     detail = f"{gib(free)} free of {gib(size)}"
-    if size <= _SMALL_SHM:
-        why = "MPI ends with a bus error (SIGBUS) when it is full; collsyn's own ranks do not use it"
-        return Finding("warning", f"{detail}: {why}", remedy, facts)
     if free <= _SMALL_SHM:
-        clean = f"delete what killed jobs left there ({len(left_over)} files of MPI or NCCL)" if left_over else remedy
-        return Finding("warning", f"{detail}: MPI ends with a bus error (SIGBUS) when it is full", clean, facts)
+        if left_over and size > _SMALL_SHM:
+            remedy = f"delete what killed jobs left there ({len(left_over)} files of MPI or NCCL)"
+        detail += ": MPI ends with a bus error (SIGBUS) when it is full; collsyn's own ranks do not use it"
+        return Finding("warning", detail, remedy, facts)
     return Finding("ok", detail, facts=facts)
 
 

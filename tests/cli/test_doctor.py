@@ -44,6 +44,8 @@ def test_warnings_leave_the_code_zero_and_have_remedies(machine, run_cli):
     assert done.code == 0
     assert "shm: docker run --shm-size=8g" in done.stdout
     assert "not tried: no GPU that CuPy sees" in done.stdout
+    document = json.loads(run_cli("doctor", "--json").stdout)
+    assert (document["ok"], document["warnings"]) == (True, ["shm"])
 
 
 def test_problems_exit_with_6_and_one_line(machine, run_cli):

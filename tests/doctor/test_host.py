@@ -38,8 +38,9 @@ def test_a_single_core_is_a_warning():
         # The tightest of the groups above counts.
         (
             {
-                "/proc/self/cgroup": "0::/job/step\n",
-                "/sys/fs/cgroup/job/step/cpu.max": "max 100000\n",
+                "/proc/self/cgroup": "0::/job/step/task\n",
+                "/sys/fs/cgroup/job/step/task/cpu.max": "max 100000\n",
+                "/sys/fs/cgroup/job/step/cpu.max": "350000 100000\n",
                 "/sys/fs/cgroup/job/cpu.max": "200000 100000\n",
             },
             2,
@@ -124,7 +125,7 @@ def test_memory_without_proc_is_a_warning():
 
 
 def test_64_mb_of_shared_memory_is_a_warning_with_the_remedy():
-    found = check_shm(FakeSystem(spaces={"/dev/shm": (64 << 20, 64 << 20)}))
+    found = check_shm(FakeSystem(spaces={"/dev/shm": (64 << 20, 64 << 20)}, folders={"/dev/shm": ["nccl-1"]}))
     assert found.status == "warning"
     assert "64 MiB free of 64 MiB" in found.detail
     assert "SIGBUS" in found.detail
