@@ -106,4 +106,4 @@ def refuse_plot(plot: str | None, with_plan: bool) -> None:
     if plot is not None:
         raise click.UsageError("--plot draws every link, too many here; --show-ranks and --window draw a part")
     if with_plan:
-        note("no plan: the schedule has too many sends to be lowered")
+        note("no plan: files of large schedules are not lowered; export --format json lists those that are small")

@@ -84,6 +84,7 @@ def command(
     quickest is kept. Ctrl-C keeps the best so far.
     """
     from collsyn.files import require_writable
+    from collsyn.model.large_file import SUFFIX
     from collsyn.portfolio.large import is_large_problem, require_listable
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
@@ -92,6 +93,8 @@ def command(
 
     if warm_start is not None and method != "auto":
         raise click.UsageError("--warm-start repairs a schedule; leave out --method")
+    if warm_start is not None and output is not None and output.endswith(SUFFIX):
+        raise click.UsageError(f"--warm-start lists every send; give -o a name that does not end in {SUFFIX}")
     asked = chosen_sizes(size, sizes)
     if asked.is_sweep and output not in (None, "none"):
         raise click.UsageError("-o FILE takes one size; leave it out for a sweep, or give -o none")
@@ -127,9 +130,12 @@ def command(
 
 
 def _read(file: Path) -> "Schedule":
+    """The schedule of a file, a large one listed if it is small; raises InputError."""
+    from collsyn.check.large import listed
+    from collsyn.model.large_file import is_large, read_large
     from collsyn.model.schedule_file import read_schedule
 
-    return read_schedule(file)
+    return listed(read_large(file), str(file)) if is_large(file) else read_schedule(file)
 
 
 def _solved(

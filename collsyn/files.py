@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from collsyn.errors import InputError
 
@@ -19,17 +21,27 @@ def read_bytes(path: str | Path) -> bytes:
 
 def write_atomic(path: str | Path, content: bytes | str) -> None:
     """Write through a temporary file in the same folder and rename it; raises InputError where that cannot be."""
+    with replacing(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file at the end, by a rename, and not at all if that is not reached.
+
+    Devices and pipes are written to as they stand. Raises InputError where the file cannot be written.
+    """
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            path.write_bytes(data)
+            with open(path, "wb") as stream:
+                yield stream
             return
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:

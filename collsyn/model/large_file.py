@@ -1,6 +1,5 @@
 """Files of schedules too large to list (docs/formats/large-schedule.md): a line of JSON, then arrays as they stand."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collsyn.errors import InputError
+from collsyn.files import replacing
 from collsyn.model.bound import bound_from_fields
 from collsyn.model.collective import Collective
 from collsyn.model.collective_file import collective_document, collective_from_fields
@@ -62,23 +62,13 @@ def is_large(path: str | Path) -> bool:
 def write_large(schedule: LargeSchedule, path: str | Path) -> None:
     """Write a schedule, whole or not at all, its tables row by row; raises InputError where that cannot be."""
     arrays = _arrays(schedule)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as stream:
-            stream.write(_header(schedule, arrays))
-            for values in arrays.values():
-                # A row at a time: mapped arrays stay out of the memory.
-                for row in values if values.ndim > 1 else [values]:
-                    stream.write(np.ascontiguousarray(row).data)
-                stream.write(b"\0" * (-stream.tell() % _PAGE))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+    with replacing(path) as stream:
+        stream.write(_header(schedule, arrays))
+        for values in arrays.values():
+            # A row at a time: mapped arrays stay out of the memory.
+            for row in values if values.ndim > 1 else [values]:
+                stream.write(np.ascontiguousarray(row).data)
+            stream.write(b"\0" * (-values.nbytes % _PAGE))
 
 
 def read_large(path: str | Path) -> LargeSchedule:

@@ -1,6 +1,8 @@
 """What of an old schedule is still there on another topology: its ranks, links, routes and chunks under new numbers."""
 
+import textwrap
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +59,16 @@ def why_not(old: Schedule, problem: Problem) -> str | None:
         return f"is a schedule of {collective.kind}, not of {problem.kind}"
     if problem.chunks_per_rank not in (None, collective.chunks_per_rank):
         return f"has {collective.chunks_per_rank} chunks a rank, not {problem.chunks_per_rank}"
-    if _rank_map(old.topology, problem.topology) is None:
+    rank = _rank_map(old.topology, problem.topology)
+    if rank is None:
         return (
             f"is for {old.topology.num_ranks} ranks of {old.topology.name}; topology {problem.topology.name} has "
             f"{problem.topology.num_ranks} and does not say which of them they are (collsyn topology degrade does)"
         )
+    groups = [[int(rank[member]) for member in group if rank[member] >= 0] for group in collective.groups]
+    if sorted(sorted(group) for group in groups if group) != sorted(map(sorted, problem.members)):
+        whole = len(collective.groups) == 1 and len(collective.groups[0]) == collective.num_ranks
+        return f"is for {'all ranks' if whole else _words(collective.groups)}, not for the process groups asked for"
     if old.src_slot.any() or old.dst_slot.any():
         return "keeps several partial results of a chunk at a rank, which is not repaired"
     if problem.reduces and _hubs(old) is None:
@@ -100,11 +107,13 @@ def map_onto(old: Schedule, problem: Problem) -> Map:
     return Map(rank, chunk, hub, routes, old_routes, asked, way_of_row.reshape(-1))
 
 
+def _words(groups: Sequence[Sequence[int]]) -> str:
+    return "the groups " + textwrap.shorten(" / ".join(",".join(map(str, group)) for group in groups), 80)
+
+
 def _rank_map(old: Topology, new: Topology) -> I64 | None:
-    kept = kept_ranks(new)
-    if old.num_ranks == new.num_ranks:
-        kept = list(range(old.num_ranks))
-    if kept is None or max(kept) >= old.num_ranks:
+    kept = list(range(old.num_ranks)) if old.num_ranks == new.num_ranks else kept_ranks(new, old.num_ranks)
+    if kept is None:
         return None
     found = np.full(old.num_ranks, -1)
     found[kept] = np.arange(len(kept))

@@ -35,8 +35,9 @@ def degrade(topology: Topology, failures: Failures) -> Topology:
     """The topology with failures; ranks that remain are renumbered in their order, and switches keep their names.
 
     `A-B` are the links both ways between two vertices, `A->B` those one way; all lanes of a trunk are one link. Only
-    symmetries that survive are kept. `provenance` tells the failures, the name before, and the old number of each rank
-    (`kept_ranks`). Raises InputError for what is not there, and Infeasible that names the ranks cut off.
+    symmetries that survive are kept. `provenance` tells the failures, the name and ranks before, the old number of each
+    rank (`kept_ranks`), and the same of an earlier failure (`earlier`). Raises InputError for what is not there, and
+    Infeasible that names the ranks cut off.
     """
     _check_ranks(topology, failures.dropped_ranks)
     dropped = np.zeros(topology.num_links, dtype=np.bool_)
@@ -62,24 +63,36 @@ def degrade(topology: Topology, failures: Failures) -> Topology:
     name = f"{topology.name} {told}" if told else topology.name
     result = replace(slowed, **columns).induced(vertices, name)
     survives = tuple(perm for perm in result.symmetries if is_symmetry(result, perm))
-    origin = dict(topology.provenance) | {
-        "degraded": {
-            "from": topology.name,
-            "failures": words,
-            "kept_ranks": [rank for rank in range(topology.num_ranks) if rank not in gone],
-        }
+    said: dict[str, object] = {
+        "from": topology.name,
+        "num_ranks": topology.num_ranks,
+        "failures": words,
+        "kept_ranks": [rank for rank in range(topology.num_ranks) if rank not in gone],
     }
+    if "degraded" in topology.provenance:
+        said["earlier"] = topology.provenance["degraded"]
+    origin = dict(topology.provenance) | {"degraded": said}
     _require_connected(topology, result, vertices, told)
     return replace(result, symmetries=survives, provenance=origin)
 
 
-def kept_ranks(topology: Topology) -> list[int] | None:
-    """The old numbers of the ranks of a degraded topology; None for another one, or if what it says cannot be."""
-    said = topology.provenance.get("degraded")
-    kept = said.get("kept_ranks") if isinstance(said, Mapping) else None
-    if not isinstance(kept, list) or len(kept) != topology.num_ranks or len(set(map(str, kept))) != len(kept):
-        return None
-    return kept if all(type(rank) is int and rank >= 0 for rank in kept) else None
+def kept_ranks(topology: Topology, num_ranks: int) -> list[int] | None:
+    """The numbers that the ranks of a degraded topology had when there were `num_ranks`, however many failures ago.
+
+    None where it never had so many, or if what it says cannot be.
+    """
+    ranks, said = list(range(topology.num_ranks)), topology.provenance.get("degraded")
+    count = len(ranks)
+    while isinstance(said, Mapping):
+        kept, before = said.get("kept_ranks"), said.get("num_ranks")
+        if type(before) is not int or not isinstance(kept, list) or len(set(map(str, kept))) != count:
+            return None
+        if len(kept) != count or not all(type(rank) is int and 0 <= rank < before for rank in kept):
+            return None
+        ranks, count, said = [kept[rank] for rank in ranks], before, said.get("earlier")
+        if count == num_ranks:
+            return ranks
+    return None
 
 
 def _check_ranks(topology: Topology, ranks: Sequence[int]) -> None:

@@ -135,6 +135,14 @@ def test_small_ones_serve_where_schedules_do(run_cli):
     )
 
 
+def test_a_small_one_is_repaired(run_cli):
+    make(run_cli)
+    asked = ("--collective", "allgather", "--topology", "mesh:4x4", "--size", "1M")
+    result = run_cli("synthesize", *asked, "--warm-start", "a.large", "-o", "b.json", "--json")
+    cost = document(result)["warm_start"]
+    assert cost["kept_sends"] + cost["new_sends"] == 16 * 15 and run_cli("verify", "b.json").code == 0
+
+
 def test_no_room_is_one_line(run_cli, monkeypatch):
     monkeypatch.setattr(large_file, "available_bytes", lambda: 0)
     monkeypatch.setattr(large_file.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))

@@ -49,6 +49,7 @@ def test_a_warm_start_needs_a_schedule_of_the_problem(run_cli, tmp_path):
         (("--collective", "broadcast", "--warm-start", whole), "is a schedule of allgather, not of broadcast"),
         (("--collective", "allgather", "--warm-start", whole, "--method", "ring"), "leave out --method"),
         (("--collective", "allgather", "--warm-start", str(tmp_path / "none.json")), "cannot be read"),
+        (("--collective", "allgather", "--warm-start", whole, "-o", "x.large"), "does not end in .large"),
     ):
         done = run_cli(*asked, *more)
         assert done.code == 2 and told in done.stderr

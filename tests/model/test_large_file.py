@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collsyn import files
 from collsyn.errors import InputError
 from collsyn.model import large_file
 from collsyn.model.large_file import is_large, new_table, read_large, write_large
@@ -157,7 +158,7 @@ def test_a_full_disk_leaves_nothing(made, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(large_file.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(InputError, match=r"a\.large: cannot be written: no space left on device"):
         write_large(made["steps"], tmp_path / "a.large")
     assert list(tmp_path.iterdir()) == []
@@ -165,6 +166,14 @@ def test_a_full_disk_leaves_nothing(made, tmp_path, monkeypatch):
     monkeypatch.setattr(large_file, "available_bytes", lambda: 0)
     with pytest.raises(InputError, match="cannot be written: no space left on device"):
         new_table((3, 3), 5, tmp_path / "a.large")
+
+
+def test_a_device_is_written_to_and_stays(made, tmp_path):
+    path = tmp_path / "a.large"
+    path.symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"a\.large: cannot be written: no space left on device"):
+        write_large(made["steps"], path)
+    assert path.is_symlink() and path.is_char_device()
 
 
 def test_bounds_and_notes_come_along(made, tmp_path):

@@ -137,6 +137,17 @@ def test_what_does_not_fit_is_told(kind: str, chunks: int | None, topology: str,
     assert reason is not None and words in reason
 
 
+def test_other_process_groups_are_told() -> None:
+    whole = load_topology("full:6")
+    groups = ((0, 1, 2), (3, 4, 5))
+    old = method("greedy").synthesize(Problem("allgather", whole, 1 << 20, 2, groups=groups), Options())
+    rest = degrade(whole, Failures((), (), (1,)))
+    repaired(old, Problem("allgather", rest, 1 << 20, groups=((0, 1), (2, 3, 4))))
+    for asked in (None, ((0, 1, 2), (3, 4))):
+        reason = Repair(old).accepts(Problem("allgather", rest, 1 << 20, groups=asked))
+        assert reason is not None and "the groups 0,1,2 / 3,4,5, not for" in reason
+
+
 def test_several_partial_results_are_refused() -> None:
     whole = load_topology("full:4")
     old = method("doubling").synthesize(Problem("allreduce", whole, 1 << 20), Options())

@@ -41,10 +41,19 @@ def test_ranks_that_remain_are_renumbered_in_order() -> None:
     whole = load_topology("mesh:3x3")
     found = degrade(whole, Failures((), (), (4, 2)))
     numbers = [0, 1, 3, 5, 6, 7, 8]
-    assert kept_ranks(found) == numbers and found.num_ranks == 7
+    assert kept_ranks(found, 9) == numbers and found.num_ranks == 7
     graph = nx.DiGraph(named_links(whole).keys())
     graph.remove_nodes_from(["2", "4"])
     assert {*named_links(found, numbers)} == {*graph.edges}
+
+
+def test_a_degraded_topology_that_fails_again_remembers_all_numbers() -> None:
+    once = degrade(load_topology("torus:3x3"), Failures((), (), (4,)))
+    twice = degrade(degrade(once, Failures(("0-1",))), Failures((), (), (5,)))
+    # 5 after the first failure is 6 before it.
+    assert kept_ranks(twice, 8) == [0, 1, 2, 3, 4, 6, 7]
+    assert kept_ranks(twice, 9) == [0, 1, 2, 3, 5, 7, 8]
+    assert kept_ranks(twice, 10) is None and kept_ranks(load_topology("torus:3x3"), 9) is None
 
 
 def test_only_symmetries_that_survive_are_kept() -> None:
