@@ -40,7 +40,7 @@ def bandwidths(values: Sequence[str]) -> dict[str, float]:
     epilog=examples(
         "nvidia-smi topo -m | collsyn topology import - -o machine.yaml",
         "collsyn topology import matrix.txt --with topo.xml --boxes 4 -o cluster.yaml",
-        "collsyn topology import matrix.txt --bandwidth nvlink=50 --bandwidth nic=50",
+        "collsyn topology import matrix.txt --boxes 2 --bandwidth nvlink=50 --bandwidth nic=50",
         "collsyn topology import p2p.log -o profile.yaml",
         "collsyn topology import all_reduce.log --topology dgx-h100 -o nccl.json",
     ),

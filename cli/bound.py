@@ -114,7 +114,7 @@ def _show(problem: "Problem", fluid: "Bound", whole: "Bound", tree: "Bound | Non
         f"{problem.kind} of {format_size(problem.size_bytes)} on {machine.name}, {machine.num_ranks} ranks, "
         f"overhead {machine.overhead_model}\n"
         f"no schedule is quicker than {s_to_us(fluid.time_s):.4f} us; "
-        f"with {problem.collective().chunks_per_rank} whole chunks a rank, {s_to_us(whole.time_s):.4f} us"
+        f"in whole chunks, {problem.collective().chunks_per_rank} a rank, {s_to_us(whole.time_s):.4f} us"
     )
     bounds = [*_all_bounds(problem), *([tree] if tree else [])]
     rows = [
