@@ -1,5 +1,6 @@
 """Prepared plans of a communicator, made when a call first needs them and kept for the next one."""
 
+import hashlib
 import json
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from collsyn.portfolio.auto import best_schedule
 from collsyn.runtime.emulation import Emulation
 from collsyn.runtime.host import HostContext, PreparedPlan
 from collsyn.runtime.native_loader import native_library
+from collsyn.runtime.pool import same_answer
 from collsyn.runtime.program import rank_layout
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
@@ -31,6 +33,8 @@ from collsyn.topology.resolve import load_topology
 MAX_PREPARED = 128
 MAX_BYTES = 1 << 30
 _MAX_PLANS = 256
+# Longer lists of lengths are told by a hash.
+_LONGEST_LIST = 80
 # `auto` may take this share of the time that the others wait for it.
 _AUTO_SHARE = 1 / 4
 # What serves machines where not every pair of ranks has a link.
@@ -202,40 +206,46 @@ class Plans:
 
     def _found(self, sought: Sought, must_wait: bool) -> Plan | str:
         """What rank 0 has found, on all ranks: a plan, "later" or "never"."""
-        answer = b""
+        mine = {"what": f"schedules of {sought.kind}{_rooted(sought.root)} that a search may have found"}
         if self._context.rank == 0:
             assert self._searching is not None
             if self._search is None:
                 self._search = Search(self._topologies[0], self._searching.limit_s)
-            answer = self._answer(sought, self._search, must_wait)
-        text = self._context.bootstrap.allgather(answer)[0]
-        if text in (b"later", b"never"):
-            return text.decode()
-        return plan_from_fields(parse_document(text, f"plan of {sought.kind}"))
+            mine["found"] = self._answer(sought, self._search, must_wait)
+        found = self._told(mine)["found"]
+        if found in ("later", "never"):
+            return found
+        return plan_from_fields(parse_document(found.encode(), f"plan of {sought.kind}"))
+
+    def _told(self, mine: dict[str, str]) -> dict[str, str]:
+        """What rank 0 tells; raises DeviceError unless all ranks ask about the same thing, which they call `what`."""
+        texts = self._context.bootstrap.allgather(json.dumps(mine).encode())
+        answers: list[dict[str, str]] = [json.loads(text) for text in texts]
+        same_answer([answer.get("what") for answer in answers], "the call")
+        return answers[0]
 
     @staticmethod
-    def _answer(sought: Sought, search: Search, must_wait: bool) -> bytes:
+    def _answer(sought: Sought, search: Search, must_wait: bool) -> str:
         try:
             found = search.find(sought, must_wait)
             if isinstance(found, str):
-                return found.encode()
+                return found
             plan = lower(found)
             verify_plan(plan).raise_if_bad()
-            return plan_text(plan).encode()
+            return plan_text(plan)
         except (CollsynError, OSError):
             # The job goes on without.
-            return b"never"
+            return "never"
 
     def _agree(self, call: Call, choices: list[Schedule | str], size_bytes: int) -> Plan:
         """The plan that rank 0 makes, or its error, on all ranks."""
-        answer: dict[str, str] = {}
+        mine = {"what": _words(call)}
         if self._context.rank == 0:
             try:
-                answer = {"plan": plan_text(self._make(call, choices, size_bytes))}
+                mine["plan"] = plan_text(self._make(call, choices, size_bytes))
             except tuple(_KINDS_OF_ERRORS.values()) as error:
-                answer = {"kind": type(error).__name__, "error": str(error)}
-        text = self._context.bootstrap.allgather(json.dumps(answer).encode() if answer else b"")[0]
-        answer = json.loads(text)
+                mine |= {"kind": type(error).__name__, "error": str(error)}
+        answer = self._told(mine)
         if "error" in answer:
             raise _KINDS_OF_ERRORS[answer["kind"]](answer["error"])
         return plan_from_fields(parse_document(answer["plan"].encode(), f"plan of {call.kind}"))
@@ -267,6 +277,18 @@ class Plans:
         if refusal is not None:
             raise InputError(f"method {name}: {refusal}")
         return synthesizer.synthesize(problem, Options())
+
+
+def _rooted(root: int | None) -> str:
+    return "" if root is None else f" with root {root}"
+
+
+def _words(call: Call) -> str:
+    """What a plan depends on, besides sizes, which are compared when it is prepared."""
+    lengths = "" if call.counts is None else repr(call.counts)
+    if len(lengths) > _LONGEST_LIST:
+        lengths = f"hash {hashlib.sha256(lengths.encode()).hexdigest()[:12]}"
+    return f"{call.kind}{_rooted(call.root)}" + (f", parts {lengths}" if lengths else "")
 
 
 def _sought(call: Call) -> Sought:

@@ -153,6 +153,26 @@ def disagree(bootstrap):
         comm.all_reduce(np.ones(7 if comm.rank == 1 else 8, np.float32))
 
 
+def _different_roots(comm):
+    comm.broadcast(np.ones(4, np.float32), root=min(comm.rank, 1))
+
+
+def _different_calls(comm):
+    array = np.arange(2 * comm.size, dtype=np.int32)
+    comm.broadcast(array) if comm.rank == 1 else comm.all_to_all(array)
+
+
+def _one_is_prepared(comm):
+    comm.all_reduce(np.ones(4, np.float32))
+    comm.all_reduce(np.ones(1 << 20 if comm.rank == 1 else 8, np.float32))
+
+
+def disagree_about_calls(bootstrap, case):
+    """Ranks do not call the same thing."""
+    with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:
+        {"roots": _different_roots, "calls": _different_calls, "plans": _one_is_prepared}[case](comm)
+
+
 def fail_in_block(bootstrap):
     """Rank 1 leaves the block with an error of its own while the others wait for it."""
     with Communicator(bootstrap, timeout_s=LIMIT_S) as comm:

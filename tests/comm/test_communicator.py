@@ -84,6 +84,22 @@ def test_ranks_that_disagree_are_told():
         start("disagree", 3)
 
 
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("roots", "the call: broadcast with root 0 and broadcast with root 1"),
+        ("calls", "the call: alltoall and broadcast with root 0"),
+        (
+            "plans",
+            r"(the plan to prepare: allreduce .* of 8 float32 .* and|the call: allreduce .* of 8 .* and) allreduce",
+        ),
+    ],
+)
+def test_ranks_that_call_different_things_are_told(case, told):
+    with pytest.raises(DeviceError, match=f"ranks 0 and 1 disagree about {told}"):
+        start("disagree_about_calls", case=case)
+
+
 def test_an_error_that_leaves_the_block_reaches_all():
     with pytest.raises(DeviceError, match="no more ideas"):
         start("fail_in_block")
