@@ -34,17 +34,14 @@ class InTrees:
     @classmethod
     def quickest(cls, table: Hops, num_bytes: float) -> "InTrees":
         """By Dijkstra from every rank: O(ranks hops log ranks)."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import dijkstra
-
-        cost, n = table.seconds(num_bytes), table.num_ranks
-        best = np.full((n, n), np.inf)
-        np.minimum.at(best, (table.src, table.dst), cost)
-        src, dst = np.nonzero(np.isfinite(best))
-        # A way without any time would be taken for none.
-        weights = np.maximum(best[src, dst], np.finfo(np.float64).tiny)
-        graph = csr_array((weights, (src, dst)), shape=(n, n))
-        return cls(table, cost, np.asarray(dijkstra(graph)))
+        cost = np.maximum(table.seconds(num_bytes), np.finfo(np.float64).tiny)
+        seconds = _distances(table, cost)
+        # Every hop must come nearer by more than a tie, or equally quick hops could lead round in a circle.
+        least = 4 * _TIE * seconds.max(initial=0.0, where=np.isfinite(seconds))
+        if (cost < least).any():
+            cost = np.maximum(cost, least)
+            seconds = _distances(table, cost)
+        return cls(table, cost, seconds)
 
     def towards(self, rank: int, root: int) -> list[int]:
         """Hops with which a quickest way from the rank to the root begins."""
@@ -54,6 +51,17 @@ class InTrees:
             for hop in self.table.out_of[rank].tolist()
             if self.cost_s[hop] + left[self.table.dst[hop]] <= left[rank] * (1 + _TIE)
         ]
+
+
+def _distances(table: Hops, cost_s: F64) -> F64:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n = table.num_ranks
+    best = np.full((n, n), np.inf)
+    np.minimum.at(best, (table.src, table.dst), cost_s)
+    src, dst = np.nonzero(np.isfinite(best))
+    return np.asarray(dijkstra(csr_array((best[src, dst], (src, dst)), shape=(n, n))))
 
 
 def grown(ways: InTrees, group: Sequence[int]) -> Trees:
@@ -111,7 +119,10 @@ class _Forest:
         for _ in range(_MOVES):
             before = self.load
             for rank, root in free:
-                here = self.trees[root][rank]
+                # A rank outside the group that others no longer go through has nothing to send.
+                here = self.trees[root].get(rank)
+                if here is None:
+                    continue
                 for hop in self._choices[rank, root]:
                     if hop != here and self._below[root, rank]:
                         old = self.load

@@ -91,13 +91,13 @@ class PartialSums:
         for found, inputs in self._inputs.items():
             slot = self._slots[found.rank, found]
             when = -left[found] if urgent else ready[found]
-            # A sum begins with the rank's own contribution, if it has one.
-            begun = found.rank in self._group
-            if slot > VALUE and begun:
+            # A sum begins with the rank's own contribution, if it has one, else with whatever comes first: its slot
+            # holds nothing then, so that all may add to it, in any order.
+            op = REDUCE if found.rank in self._group or len(inputs) > 1 else COPY
+            if slot > VALUE and found.rank in self._group:
                 yield Move((-float("inf"), 0, 0), found.rank, found.rank, -1, COPY, OWN, slot)
             for message in inputs:
                 if len(self._users[message]) > 1:
-                    op, begun = (REDUCE if begun else COPY), True
                     size = found.part.bit_count()
                     yield Move((when, size, 0), found.rank, found.rank, -1, op, self._slots[found.rank, message], slot)
         for (hop, part), users in self._users.items():

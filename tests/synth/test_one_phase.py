@@ -13,6 +13,7 @@ from collsyn.check.verify import verify_schedule
 from collsyn.errors import Infeasible
 from collsyn.lower.lower import lower
 from collsyn.model.schedule import Schedule
+from collsyn.model.topology import Topology
 from collsyn.synth import partial_sums
 from collsyn.synth.in_trees import InTrees, Trees, grown
 from collsyn.synth.problem import Options, Problem
@@ -81,6 +82,48 @@ def test_too_many_sums_at_a_rank_are_one_line(monkeypatch):
     monkeypatch.setattr(partial_sums, "_MAX_SLOT", 3)
     with pytest.raises(Infeasible, match=r"one-phase: a rank would keep .* partial sums at once; 3 is the limit"):
         solve("torus:4x4")
+
+
+def joined(num_ranks: int, links: list[tuple[int, int]], alpha_us: list[float]) -> Topology:
+    """Ranks with links of 1000 GB/s and the given latencies."""
+    return Topology(
+        "joined",
+        num_ranks,
+        src=[a for a, _ in links],
+        dst=[b for _, b in links],
+        alpha_s=[alpha / 1e6 for alpha in alpha_us],
+        beta_s_per_byte=[1e-12] * len(links),
+        overhead_s=[0.0] * len(links),
+        count=[1] * len(links),
+    )
+
+
+def test_a_rank_outside_adds_up_what_comes_for_one_sum_and_for_several():
+    # All go through rank 3 (and 4), which has no part of its own.
+    star = [(a, 3) for a in range(3)] + [(3, a) for a in range(3)]
+    chain = [(0, 3), (3, 0), (1, 3), (3, 1), (3, 4), (4, 3), (4, 2), (2, 4)]
+    for topology in (joined(4, star, [1.0] * 6), joined(5, chain, [1, 1, 1, 1, 1, 1, 2, 0.5])):
+        for group in ((0, 1, 2), (2, 0, 1)):
+            problem = Problem("allreduce", topology, 100, groups=(group,))
+            schedule = method("one-phase").synthesize(problem, Options())
+            verify_schedule(schedule).raise_if_bad()
+            assert_runs(lower(schedule), 67)
+
+
+@given(random_topologies())
+@settings(max_examples=25)
+def test_groups_on_random_topologies(topology):
+    for groups in ((tuple(range(0, topology.num_ranks, 2)),), (tuple(range(topology.num_ranks - 1, 0, -1)) or (0,),)):
+        problem = Problem("allreduce", topology, 100, groups=groups)
+        if method("one-phase").accepts(problem) is None:
+            verify_schedule(method("one-phase").synthesize(problem, Options())).raise_if_bad()
+
+
+def test_links_that_take_next_to_no_time_are_not_taken_in_a_circle():
+    pair = [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)]
+    topology = joined(3, pair, [0.0, 0.0, 1e5, 1e5, 1e5, 1e5])
+    schedule = method("one-phase").synthesize(Problem("allreduce", topology, 1), Options())
+    verify_schedule(schedule).raise_if_bad()
 
 
 def parts_on_hops(table: Hops, group: tuple[int, ...], trees: Trees) -> Counter[int]:
