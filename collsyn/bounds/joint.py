@@ -40,6 +40,15 @@ class Split:
     certificate: Mapping[str, Any]
 
 
+@dataclass(frozen=True, eq=False)
+class EvenSplit:
+    """`rate`: bytes/s of all data; `down[e]`, `up[e]`: bytes/s that link e carries in either part."""
+
+    rate: float
+    down: F64
+    up: F64
+
+
 @lru_cache(maxsize=16)
 def joint_split(topology: Topology) -> Split:
     """The best split of every link for allreduces along trees, with its dual solution as a certificate.
@@ -64,6 +73,21 @@ def joint_split(topology: Topology) -> Split:
     down, scale = parts[0], program.unit / 1e9
     up = down[program.mirror] if program.mirror is not None else parts[1]
     return Split(x * scale, down * scale, up * scale, Fraction(certificate["capacity_gb_s"]), certificate)
+
+
+@lru_cache(maxsize=16)
+def even_split(topology: Topology) -> EvenSplit:
+    """The best split of every link where every rank is the root of as much; see `joint_split`.
+
+    On meshes no slower than the best of all. Raises Infeasible where ranks do not reach each other, SolverFailed.
+    """
+    program = _Program(topology)
+    for rank in range(1, topology.num_ranks):
+        program.row(0.0, 0.0, np.array([1, 1 + rank]), np.array([1.0, -1.0]))
+    x, parts = _solved(program)
+    down = parts[0]
+    up = down[program.mirror] if program.mirror is not None else parts[1]
+    return EvenSplit(float(x.sum()) * program.unit, down * program.unit, up * program.unit)
 
 
 def _solved(program: "_Program") -> tuple[F64, list[F64]]:
@@ -127,24 +151,25 @@ class _Program:
         room = np.tile(t.bandwidth / self.unit, self.parts)
         upper = np.concatenate([np.full(self.first, infinity), room])
         self.solver.addCols(columns, cost, np.zeros(columns), upper, 0, np.zeros(columns, np.int32), *nothing)
-        self._row(0.0, 0.0, np.arange(self.first), np.array([-1.0] + [1.0] * t.num_ranks))
+        self.row(0.0, 0.0, np.arange(self.first), np.array([-1.0] + [1.0] * t.num_ranks))
         for link, width in enumerate((t.bandwidth / self.unit).tolist()):
             other = link + t.num_links if self.mirror is None else int(self.mirror[link])
             if self.mirror is None or link < other:
-                self._row(-infinity, width, self.first + np.array([link, other]), np.ones(2))
+                self.row(-infinity, width, self.first + np.array([link, other]), np.ones(2))
         self.level_rows: list[tuple[int, int, int]] = []
         for part, able in list(enumerate((t.multicast, t.reduction)))[: self.parts]:
             for switch in (np.flatnonzero(~able[t.num_ranks :]) + t.num_ranks).tolist():
                 links = np.concatenate([t.in_links[switch], t.out_links[switch]])
                 signs = np.repeat([1.0, -1.0], [len(t.in_links[switch]), len(t.out_links[switch])])
-                row = self._row(0.0, 0.0, self.first + part * t.num_links + links, signs)
+                row = self.row(0.0, 0.0, self.first + part * t.num_links + links, signs)
                 self.level_rows.append((row, part, switch - t.num_ranks))
         self.first_cut = self.solver.getNumRow()
         singles = np.eye(t.num_vertices, dtype=np.bool_)[: t.num_ranks]
         alone = [(part, mask) for part in range(self.parts) for rank in singles for mask in (rank, ~rank)]
         self.add(alone)
 
-    def _row(self, lower: float, upper: float, columns: I64, values: F64) -> int:
+    def row(self, lower: float, upper: float, columns: I64, values: F64) -> int:
+        """Add a row; returns its number."""
         self.solver.addRow(lower, upper, len(columns), columns.astype(np.int32), values)
         return int(self.solver.getNumRow()) - 1
 
@@ -165,7 +190,7 @@ class _Program:
             members = np.flatnonzero(~ranks if large else ranks)
             columns = np.concatenate([[0] if large else [], 1 + members, self.first + part * t.num_links + links])
             signs = np.repeat([1.0, -1.0 if large else 1.0, -1.0], [int(large), len(members), len(links)])
-            self._row(-self.infinity, 0.0, columns.astype(np.int64), signs)
+            self.row(-self.infinity, 0.0, columns.astype(np.int64), signs)
         return len(self.cuts) - before
 
     def solve(self) -> tuple[F64, list[F64]]:

@@ -25,6 +25,7 @@ METHODS: dict[str, str] = {
     "bfb-repaired": "collsyn.synth.bfb_repair:REPAIRED",
     "paths": "collsyn.synth.paths:PATHS",
     "trees": "collsyn.synth.trees:TREES",
+    "split": "collsyn.synth.split:SPLIT",
     "joint": "collsyn.synth.joint:JOINT",
     "translated": "collsyn.synth.translated:TRANSLATED",
     "rebalanced": "collsyn.synth.rebalanced:REBALANCED",
