@@ -78,6 +78,48 @@ def test_make_targets_of_a_page_exist(page):
     assert {first or second for first, second in named} <= TARGETS
 
 
+def options_of(command, ctx):
+    """Names of each option of a command and its subcommands, with the command that has it."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            yield from options_of(command.get_command(ctx, name), ctx)
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield command.name, [*option.opts, *option.secondary_opts]
+
+
+def test_every_option_is_on_a_page():
+    pages = "\n".join(page.read_text() for page in PAGES)
+    options = list(options_of(collsyn, click.Context(collsyn)))
+    assert len(options) > 100
+    for command, names in options:
+        assert any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", pages) for name in names), (command, names)
+
+
+def test_every_page_of_docs_is_in_its_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in PAGES:
+        name = page_name(page).removeprefix("docs/")
+        assert not page_name(page).startswith("docs/") or name == "README.md" or f"]({name})" in index, name
+
+
+def test_every_export_format_has_a_page():
+    from collsyn.export.table import FORMATS
+
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "formats").glob("*.md"))
+    for name in FORMATS:
+        assert f"--format {name}" in pages, name
+
+
+def test_anchors_of_links_exist():
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]*)\)", page.read_text()):
+            linked = (page.parent / target if target else page).read_text()
+            titles = re.findall(r"^#+ (.*)$", linked, re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs, (page_name(page), target, anchor)
+
+
 def test_make_help_lists_every_target():
     described = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert described == TARGETS
