@@ -4,7 +4,7 @@
     python scripts/scale_allreduce.py --size 64M mesh:20x20
 
 CPU seconds are user and system time after compilation: of the linear programs, of the synthesis, and of the check of
-the schedule, contributor by contributor. The last column is what a reduce-scatter and an allgather in turn reach at best.
+the schedule, contributor by contributor. The last column is the best of a reduce-scatter and an allgather in turn.
 """
 
 import argparse
@@ -31,11 +31,8 @@ def main() -> None:
     asked = parser.parse_args()
     SPLIT.prepare("allreduce")
     verify_schedule(SPLIT.synthesize(Problem("allreduce", load_topology("mesh:2x2"), 1 << 20), Options()))
-    print(
-        "| topology | joint GB/s | split GB/s | of it | chunks a rank | sends | CPU s: programs | synthesis | check | ",
-        end="",
-    )
-    print("GiB | in turn GB/s |")
+    print("| topology | joint GB/s | split GB/s | of it | chunks a rank | sends ", end="")
+    print("| CPU s: programs | synthesis | check | GiB | in turn GB/s |")
     print("|---" * 11 + "|")
     for name in asked.topologies:
         print(row(name, asked.size, asked.chunks), flush=True)
