@@ -4,6 +4,7 @@ Only click is imported here. A subcommand's module is imported when it is asked 
 `collsyn --help` answers at once, and imports NumPy, solvers and the rest inside its functions.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -89,6 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     `argv` defaults to the process's own arguments. With COLLSYN_DEBUG=1 in the environment the
     traceback of a failure comes before its line.
     """
+    # None where whoever started this closed it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     try:
         args = None if argv is None else list(argv)
         with interrupts():
@@ -110,6 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if error.filename is None and error.errno == errno.ENOSPC:
+            return _fail("output: cannot be written: no space left on device", USAGE)
         if error.filename is None:
             return _fail_internally(error)
         return _fail(f"{error.filename}: {error.strerror}", USAGE)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -190,3 +191,17 @@ def test_exit_code_of_a_command_is_handed_on(monkeypatch, run_cli):
 
     monkeypatch.setattr(shell.LazyGroup, "get_command", lambda self, ctx, name: command)
     assert run_cli("verify", "--json") == (5, '{"ok": false}\n', "")
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "told"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 2, "collsyn: error: output: cannot be written: no space left on device\n"),
+    ],
+)
+def test_outputs_that_are_closed_or_full(to, code, told):
+    command = f"exec {shlex.quote(sys.executable)} -m cli topology find --num-ranks 3 --degree 2 -o none {to}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (code, told)
