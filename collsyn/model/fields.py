@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +34,14 @@ class Fields:
         """Raise InputError for a key of this mapping ('' for the mapping itself)."""
         where = ".".join(part for part in (self.key, key) if part)
         raise InputError(f"{self.file}:{where}: {what}" if where else f"{self.file}: {what}")
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Put the file in front of the InputErrors of a block that makes something of what was read."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.file}: {error}") from None
 
     def raw(self, key: str, default: object = ...) -> Any:
         """Take a value as it stands; `...` as default makes the key mandatory."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from collsyn.files import write_atomic
 from collsyn.model.arrays import F64
-from collsyn.model.fields import Fields, load_document
+from collsyn.model.fields import Fields, finite_number, load_document
 from collsyn.model.profile_ports import by_working_set
 from collsyn.model.profile_tree import tree_edges, way_latencies
 from collsyn.model.size_rates import SizeRates, from_times
@@ -22,6 +22,9 @@ SCHEMA = "collsyn-profile/1"
 SAME = 1.1
 # Latencies of ways and bandwidths in a tree may change by so much where equal links are made equal.
 _LEVELLING = 0.03
+# What points of a file may hold.
+_MOST_BYTES = 1 << 60
+_LEAST_US, _MOST_US = 1e-6, 1e12
 
 
 @dataclass(frozen=True)
@@ -451,10 +454,20 @@ def _read_link(entry: Fields, num_ranks: int) -> LinkFit:
 
 
 def _read_points(entry: Fields, key: str) -> tuple[tuple[int, float], ...]:
-    points = entry.items(key, default=[])
-    if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], int) and p[0] > 0 for p in points):
-        entry.fail(key, "expected pairs [bytes, microseconds]")
-    return tuple((size, us_to_s(us)) for size, us in points)
+    points: list[tuple[int, float]] = []
+    for index, pair in enumerate(entry.items(key, default=[])):
+        place = f"{key}[{index}]"
+        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
+            entry.fail(place, f"is {pair!r}; expected a pair [bytes, microseconds]")
+        size, us = pair[0], finite_number(pair[1])
+        if not 0 < size <= _MOST_BYTES:
+            entry.fail(place, f"has {size} bytes; expected 1 .. {_MOST_BYTES}")
+        if points and size <= points[-1][0]:
+            entry.fail(place, f"has {size} bytes, the point before it {points[-1][0]}; expected ascending sizes")
+        if us is None or not _LEAST_US <= us <= _MOST_US:
+            entry.fail(place, f"has {pair[1]!r} microseconds; expected {_LEAST_US:g} .. {_MOST_US:g}")
+        points.append((size, us_to_s(us)))
+    return tuple(points)
 
 
 def _estimate_us(entry: Fields, name: str) -> Estimate:

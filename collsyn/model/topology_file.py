@@ -111,24 +111,27 @@ def topology_from_fields(fields: Fields) -> Topology:
         entry.done()
     provenance = fields.mapping("provenance", default={})
     fields.done()
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         reduce_s = np.where(reduce_gb_s > 0, 1e-9 / np.where(reduce_gb_s > 0, reduce_gb_s, 1), 0.0)
-    return Topology(
-        name=name,
-        num_ranks=num_ranks,
-        **columns,
-        switch_names=tuple(switch["name"] for switch in switches),
-        multicast=np.array([False] * num_ranks + [s["multicast"] for s in switches]),
-        reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
-        reduce_s_per_byte=reduce_s,
-        reduce_working_set_rates=reduce_rates,
-        min_piece_bytes=min_piece_bytes,
-        copies_take_port=copies == "port",
-        boxes=boxes,
-        symmetries=symmetries,
-        cuts=tuple(cuts),
-        provenance=provenance,
-    )
+    if not np.isfinite(reduce_s).all():
+        fields.fail("reduce_gb_s", f"holds {reduce_gb_s[~np.isfinite(reduce_s)][0]:g}; expected more, or 0: free")
+    with fields.named():
+        return Topology(
+            name=name,
+            num_ranks=num_ranks,
+            **columns,
+            switch_names=tuple(switch["name"] for switch in switches),
+            multicast=np.array([False] * num_ranks + [s["multicast"] for s in switches]),
+            reduction=np.array([False] * num_ranks + [s["reduction"] for s in switches]),
+            reduce_s_per_byte=reduce_s,
+            reduce_working_set_rates=reduce_rates,
+            min_piece_bytes=min_piece_bytes,
+            copies_take_port=copies == "port",
+            boxes=boxes,
+            symmetries=symmetries,
+            cuts=tuple(cuts),
+            provenance=provenance,
+        )
 
 
 def read_link_costs(entry: Fields, count: int = 1) -> tuple[float, float, float]:

@@ -77,7 +77,9 @@ def _topology_of(fields: Fields) -> Topology:
     if schema == profile.SCHEMA:
         from collsyn.topology.imports.assemble import measured_topology
 
-        return measured_topology(profile.profile_from_fields(fields))
+        measured = profile.profile_from_fields(fields)
+        with fields.named():
+            return measured_topology(measured)
     if schema == machine_file.SCHEMA:
         found = machine_file.machine_from_fields(fields)
         return machine_topology(found, Spec(found.name, found.name, (), {}))

@@ -131,7 +131,11 @@ def test_a_wrong_value_is_named(tmp_path, key, value, told):
         ("bandwidth_gb_s: 2.0,", "bandwidth_gb_s: 0,", r"ports\[0\]\.bandwidth_gb_s"),
         ("bandwidth_ci_gb_s: [2.0, 2.0]", "bandwidth_ci_gb_s: [0, 2]", r"ports\[0\]\.bandwidth_ci_gb_s"),
         ("to: 1,", "to: 0,", r"links\[0\]\.to"),
-        ("points: [[1,", "points: [[0,", r"links\[0\]\.points"),
+        ("points: [[1,", "points: [[0,", r"links\[0\]\.points\[0\]"),
+        ("points: [[1,", "points: [[1.5,", r"links\[0\]\.points\[0\]"),
+        ("points: [[1, 1.0]", "points: [[1, 0]", r"links\[0\]\.points\[0\]: has 0 microseconds"),
+        ("points: [[1, 1.0]", "points: [[1, fast]", r"links\[0\]\.points\[0\]: has 'fast' microseconds"),
+        ("points: [[1, 1.0]", "points: [[2048, 1.0]", r"links\[0\]\.points\[1\]"),
         ("residual:", "resdual:", r"ports\[0\]\.resdual"),
     ],
 )

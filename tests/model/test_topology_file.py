@@ -278,6 +278,8 @@ WRONG = [
     ("[100, 0]", "[100, 1]\ncopies: core", "t.yaml:copies:"),
     ("[100, 0]", "[100]", "t.yaml:reduce_gb_s: needs one rate"),
     ("[100, 0]", "[100, -1]", "t.yaml:reduce_gb_s: needs one rate"),
+    ("[100, 0]", "[100, 1.0e-320]", "t.yaml:reduce_gb_s: holds 9.99989e-321"),
+    ("bandwidth_gb_s: 25", "bandwidth_gb_s: 1.0e+300", "t.yaml: topology good: link hub->1 needs"),
     ("[100, 0]", "[100, x]", "t.yaml:reduce_gb_s: holds 'x'"),
     ("min_piece: 4K", "min_piece: 4Q", "t.yaml:min_piece: size '4Q' is not a size"),
     ("min_piece: 4K", "min_piece: 0", "t.yaml:min_piece: size 0"),
