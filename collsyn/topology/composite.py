@@ -86,7 +86,7 @@ def parse_construction(text: str) -> tuple[str, list[str], int]:
     if row.number == "factors" and number > MAX_FACTORS:
         raise InputError(f"has {number} factors; expected at most {MAX_FACTORS}")
     if number > MAX_LINKS:
-        raise InputError(f"has {number} {row.number}; expected fewer")
+        raise InputError(f"has {number} {row.number}; expected at most {MAX_LINKS}")
     if "@" in rest:
         raise InputError("has costs inside; expected them behind the last parenthesis, for all links")
     return name, parts, number
@@ -111,9 +111,11 @@ def _arguments(text: str, form: str) -> tuple[list[str], list[int]]:
             end = _closing(text, place)
             parts.append(text[place + 1 : end].strip())
         else:
-            match = re.compile(r"\d{1,9}", re.ASCII).match(text, place)
-            if match is None or int(match[0]) == 0:
+            match = re.compile(r"\d+", re.ASCII).match(text, place)
+            if match is None:
                 break
+            if not 0 < len(match[0].lstrip("0")) < 10:
+                raise InputError(f"has the number {match[0]}; expected 1 .. {MAX_LINKS}")
             numbers.append(int(match[0]))
             end = match.end() - 1
         place = end + 1
@@ -122,7 +124,8 @@ def _arguments(text: str, form: str) -> tuple[list[str], list[int]]:
         if text[place] != "x":
             break
         place += 1
-    raise InputError(f"is not of the form {form}: cannot read {text[place:] or 'its end'!r}")
+    rest = f"cannot read {text[place:]!r}" if text[place:] else "it ends too early"
+    raise InputError(f"is not of the form {form}: {rest}")
 
 
 def _closing(text: str, opening: int) -> int:
