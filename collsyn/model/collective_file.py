@@ -47,6 +47,14 @@ def read_counts(path: str | Path) -> list[Any]:
     fields = load_document(path)
     counts = fields.items("counts")
     fields.done()
+    rows = isinstance(counts[0], list) if counts else False
+    for place, entry in enumerate(counts):
+        row = entry if rows else [entry]
+        if not isinstance(row, list) or (rows and len(row) != len(counts)):
+            fields.fail(f"counts[{place}]", f"expected a list of {len(counts)} numbers, as there are rows")
+        wrong = next((value for value in row if type(value) is not int or value < 0), None)
+        if wrong is not None:
+            fields.fail(f"counts[{place}]", f"holds {wrong!r}; expected whole numbers of at least 0")
     return counts
 
 

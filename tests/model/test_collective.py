@@ -306,3 +306,20 @@ def test_counts_from_a_file(tmp_path):
     path.write_text("count: [1]\n")
     with pytest.raises(InputError, match="counts: is missing"):
         read_counts(path)
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ("[[0, -1], [1, 0]]", r"counts\[0\]: holds -1; expected whole numbers"),
+        ("[[0, 1], [0.5, 0]]", r"counts\[1\]: holds 0.5; expected whole numbers"),
+        ("[[0, 1], [1]]", r"counts\[1\]: expected a list of 2 numbers"),
+        ("[[0, 1], 1]", r"counts\[1\]: expected a list of 2 numbers"),
+        ("[1, [1]]", r"counts\[1\]: holds \[1\]; expected whole numbers"),
+    ],
+)
+def test_wrong_counts_name_file_and_row(tmp_path, counts, told):
+    path = tmp_path / "counts.yaml"
+    path.write_text(f"counts: {counts}\n")
+    with pytest.raises(InputError, match=r"counts\.yaml:" + told):
+        read_counts(path)
