@@ -175,7 +175,7 @@ class _Run:
         if name not in self.given:
             if self.options.progress is not None and hasattr(synthesizer, "prepare"):
                 self.options.progress(self.share, f"loading {name}, which is compiled at first use")
-            _warm_up(name, self.problem.kind)
+            self._warm_up(name)
         try:
             begin_s = time.monotonic()
             schedule = synthesizer.synthesize(self.problem, self._options())
@@ -188,6 +188,13 @@ class _Run:
                 raise
             return Candidate(name, refused=str(error))
         return Candidate(name, schedule, synthesis_s=made_s - begin_s, verify_s=time.monotonic() - bounded_s)
+
+    def _warm_up(self, name: str) -> None:
+        """Compile and load; of a limit that nobody asked for, that takes nothing."""
+        begin_s = time.monotonic()
+        _warm_up(name, self.problem.kind)
+        if self.options.time_limit_s is None:
+            self.begin_s += time.monotonic() - begin_s
 
     def _options(self) -> Options:
         """What a method may use: the time that is left, if a limit was given at all."""

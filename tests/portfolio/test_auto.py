@@ -242,3 +242,12 @@ def test_progress_tells_the_best_so_far(problem: Problem) -> None:
     best(problem, Options(progress=lambda share, detail: seen.append((share, detail))), list(SERVING))
     assert [share for share, _ in seen] == [0, 1 / 3, 2 / 3]
     assert seen[0][1] == "" and seen[1][1].startswith("best so far ring: ") and "over the bound" in seen[1][1]
+
+
+@pytest.mark.parametrize(("limit_s", "late"), [(None, False), (10.0, True)])
+def test_what_compiles_at_first_use_takes_time_from_given_limits_only(problem, monkeypatch, limit_s, late) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(auto.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(auto, "_warm_up", lambda name, kind: now_s.__setitem__(0, now_s[0] + 100))
+    found = best(problem, Options(time_limit_s=limit_s), ["ring", "direct"])
+    assert [candidate.refused == auto.OUT_OF_TIME for candidate in found if candidate.method == "direct"] == [late]
