@@ -36,8 +36,9 @@ SENDS_COST = 0.02
 WORK, SEEDS = 16_000_000, 8
 # Chunks are no shorter than this, but in small buffers so many are allowed.
 SHORT_BYTES, MANY = 16384, 64
-# A part of a link below this share of its bandwidth is not used: its chunks would take too long.
-LEAST_SHARE = 1e-3
+# Parts of links below this share of the bandwidth are not used, because their chunks would take too long, nor those
+# below the first of these shares of what a rank is the root of that leaves enough to join all ranks.
+LEAST_SHARE, LEAST_OF_ROOT = 1e-3, (0.25, 1e-2, 1e-6)
 # Of the linear program's parts this much is left free, so that rounding does not overload a link.
 SLACK = 1e-10
 # Of how many chunks, among how many, a link takes the rarest.
@@ -113,9 +114,13 @@ class Phase:
     rate: F64
 
     @classmethod
-    def of(cls, topology: Topology, part: F64, backwards: bool) -> "Phase":
-        """The part that a split gives to one phase."""
-        link = np.flatnonzero(part > LEAST_SHARE * topology.bandwidth)
+    def of(cls, topology: Topology, part: F64, rate: float, backwards: bool) -> "Phase":
+        """The part that a split with that rate of all data gives to one phase."""
+        for share in LEAST_OF_ROOT:
+            least = np.minimum(LEAST_SHARE * topology.bandwidth, share * rate / topology.num_ranks)
+            link = np.flatnonzero(part > least)
+            if _joins_all(topology, link):
+                break
         src, dst = topology.src[link].astype(np.int64), topology.dst[link].astype(np.int64)
         return cls(topology, link, *((dst, src) if backwards else (src, dst)), part[link] * (1 - SLACK))
 
@@ -203,7 +208,8 @@ class _Search:
         topology = problem.topology
         self.split: EvenSplit = even_split(topology)
         up = np.minimum(self.split.up, topology.bandwidth - self.split.down)
-        self.phases = Phase.of(topology, up, True), Phase.of(topology, self.split.down, False)
+        parts = ((up, True), (self.split.down, False))
+        self.phases = [Phase.of(topology, part, self.split.rate, backwards) for part, backwards in parts]
         self.best: Pair | None = None
         self._spent, self._begin_s = 0, time.monotonic()
 
@@ -264,6 +270,16 @@ class _Search:
         ranks = self.problem.topology.num_ranks
         sends = rows_of(ranks, pair.chunks_per_rank) if ranks <= SMALL_RANKS else 0
         return pair.finish_s * (1 + SENDS_COST * sends / FEW_ROWS)
+
+
+def _joins_all(topology: Topology, links: I64) -> bool:
+    """Whether these links lead from every rank to every other one."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    shape = (topology.num_ranks,) * 2
+    graph = csr_array((np.ones(len(links)), (topology.src[links], topology.dst[links])), shape=shape)
+    return int(connected_components(graph, connection="strong")[0]) == 1
 
 
 def owners(topology: Topology, chunks_per_rank: int) -> I64:

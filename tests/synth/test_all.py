@@ -13,7 +13,7 @@ from collsyn.lower.lower import lower
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
-from collsyn.synth import alltoall, bfb_timed, greedy_search, trees_search
+from collsyn.synth import alltoall, bfb_timed, greedy_search, split, trees_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
@@ -37,6 +37,7 @@ def short_searches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy_search, "LOOKS", 300_000)
         patch.setattr(alltoall, "WORK", 30_000)
+        patch.setattr(split, "WORK", 100_000)
         patch.setattr(trees_search, "MESSAGES", 5_000)
         patch.setattr(bfb_timed, "VARIANTS", 20)
         yield

@@ -9,15 +9,22 @@ import pytest
 from collsyn.bounds.joint import even_split, joint_split
 from collsyn.check.verify import verify_schedule
 from collsyn.model.schedule import COPY, REDUCE
+from collsyn.synth import split as split_module
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.split import SPLIT, Phase, owners
 from collsyn.synth.table import method
 from collsyn.topology.resolve import load_topology
+from tests.support.mutate import check_mutants
 from tests.support.topologies import build, zoo
 
 G = 1 << 30
 # Both ways round three ranks, one way wider, and a spur both ways: no link has one that goes back with the same width.
 LOPSIDED = [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2), (2, 3), (3, 2)]
+
+
+@pytest.fixture(autouse=True)
+def few_attempts(monkeypatch):
+    monkeypatch.setattr(split_module, "WORK", 500_000)
 
 
 def lopsided():
@@ -91,7 +98,7 @@ def test_sums_and_results_move_at_the_same_time_at_the_rates_of_their_parts():
 def test_chunks_wait_for_their_release_and_go_over_a_link_one_after_another(backwards):
     topology = replace(lopsided(), overhead_s=np.full(8, 1e-6), alpha_s=np.full(8, 3e-6))
     split = even_split(topology)
-    phase = Phase.of(topology, split.up if backwards else split.down, backwards)
+    phase = Phase.of(topology, split.up if backwards else split.down, split.rate, backwards)
     owner, chunk_bytes = owners(topology, 5), 1e5
     release_s = np.arange(20) * chunk_bytes / split.rate
     run = phase.spread(owner, release_s, chunk_bytes, seed=3)
@@ -144,3 +151,16 @@ def test_a_schedule_comes_however_short_the_time_is():
 def test_what_it_does_not_serve(topology, change, why):
     problem = Problem(**{"kind": "allreduce", "topology": topology, "size_bytes": G, **change})
     assert why in SPLIT.accepts(problem)
+
+
+def test_links_that_are_wide_for_what_a_rank_is_the_root_of_still_serve_it():
+    line = build(40, [(a + turn, a + 1 - turn) for a in range(39) for turn in (0, 1)])
+    ends = (line.src == 0) | (line.dst == 0)
+    wide = replace(line, beta_s_per_byte=np.where(ends, line.beta_s_per_byte / 1000, line.beta_s_per_byte))
+    problem = Problem("allreduce", wide, G, 1)
+    verify_schedule(SPLIT.synthesize(problem, Options())).raise_if_bad()
+
+
+def test_mutants_of_its_schedules_are_rejected():
+    schedule = solved(load_topology("mesh:3x3"), 1 << 20, chunks=3)
+    assert sum(check_mutants(schedule, seed=0, per_kind=2).values())
