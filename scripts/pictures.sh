@@ -20,6 +20,7 @@ synthesize 64M allgather dgx-a100:2 greedy allgather
 collsyn simulate "$work/allgather.json" --plot "$out/links-dgx-a100.svg" >"$work/log"
 
 if [ "$what" = measured ]; then
+    python "$(dirname "$0")/bench_scale.py" growth --plot "$out/greedy-growth.svg"
     for method in greedy two-way-ring; do
         synthesize 16M allreduce dgx1 "$method" "$method"
     done
