@@ -82,6 +82,22 @@ def composed(topology):
     return 1 / sum(1 / rate for rate in rates)
 
 
+def passes_on_all(topology):
+    """Whether as much leaves every switch as enters it; where not, cuts need not be reached by trees."""
+    through = np.zeros(topology.num_vertices)
+    np.add.at(through, topology.dst, topology.bandwidth)
+    np.subtract.at(through, topology.src, topology.bandwidth)
+    return np.allclose(through[topology.num_ranks :], 0, atol=1e-3)
+
+
+def test_what_enters_a_switch_and_cannot_leave_it_is_no_use_to_cuts():
+    """Both ranks send 10 GB/s and get 10, but two ways of 5 lead through one link behind the first switch."""
+    ends = [(1, 0), (0, 2), (2, 4), (4, 3), (3, 1), (1, 2), (0, 1), (3, 0)]
+    topology = build(2, [(a, b, 5.0) for a, b in ends], switches=3)
+    assert not passes_on_all(topology)
+    assert joint_split(topology).algbw_exact == Fraction(15, 2) < composed(topology)
+
+
 @FEWER
 @given(random_topologies(max_ranks=5))
 def test_it_is_that_with_flows(topology):
@@ -95,7 +111,8 @@ def test_it_lies_between_composition_and_cuts(topology):
         return
     rate = joint_split(topology).algbw_exact
     cuts = fluid_bound(make_collective("allreduce", topology.num_ranks), topology, M).algbw_exact
-    assert float(rate) >= float(composed(topology)) * (1 - 1e-7)
+    if passes_on_all(topology):
+        assert float(rate) >= float(composed(topology)) * (1 - 1e-7)
     assert float(rate) <= float(cuts) * (1 + 1e-7)
 
 
