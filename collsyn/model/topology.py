@@ -45,6 +45,8 @@ class Topology:
     message has there at most by its length (`size_rates.py`), where that is below the bandwidth. `working_set_rates`
     has an entry a link, or none: the bandwidth by the bytes that a rank works on in a call, and
     `reduce_working_set_rates` the bytes per second of reductions, which `working_set.at_size` puts in their place.
+    `allowed_pairs` are the ranks (from, to) that may exchange messages, where a sketch leaves only some (None: all that
+    links join); files do not hold them.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Topology:
     size_rates: tuple[SizeRates, ...] = ()
     working_set_rates: tuple[SizeRates, ...] = ()
     reduce_working_set_rates: SizeRates = ()
+    allowed_pairs: frozenset[tuple[int, int]] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,9 +177,16 @@ class Topology:
         capped = np.allclose(self.overhead_s, np.minimum(most, self.alpha_s), rtol=1e-9, atol=0)
         return f"{most * 1e6:.6g}us" if capped else "mixed"
 
+    @cached_property
+    def rank_boxes(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each box; all in one where the topology names no boxes."""
+        named = (tuple(vertex for vertex in box if vertex < self.num_ranks) for box in self.boxes)
+        return tuple(box for box in named if box) or (tuple(range(self.num_ranks)),)
+
     def reversed(self) -> "Topology":
         """The same machine with every link turned round (link numbers are kept)."""
-        return replace(self, src=self.dst, dst=self.src, name=f"{self.name}^R")
+        turned = None if self.allowed_pairs is None else frozenset((b, a) for a, b in self.allowed_pairs)
+        return replace(self, src=self.dst, dst=self.src, allowed_pairs=turned, name=f"{self.name}^R")
 
     def subset(self, ranks: Sequence[int]) -> "Topology":
         """The sub-allocation of some ranks, renumbered 0, 1, ... in the order given; switches and their links stay.
@@ -222,7 +232,14 @@ class Topology:
             boxes=tuple(box for box in map(renumber, self.boxes) if box),
             symmetries=tuple(perm for perm in symmetries if perm != tuple(range(len(kept)))),
             cuts=tuple(Cut(cut.name, inner) for cut in self.cuts if (inner := renumber(cut.vertices))),
+            allowed_pairs=self._renumbered_pairs(new_id),
         )
+
+    def _renumbered_pairs(self, new_id: npt.NDArray[np.integer]) -> frozenset[tuple[int, int]] | None:
+        if self.allowed_pairs is None:
+            return None
+        pairs = ((int(new_id[a]), int(new_id[b])) for a, b in self.allowed_pairs)
+        return frozenset(pair for pair in pairs if min(pair) >= 0)
 
     def link_columns(self, links: npt.NDArray[np.integer], new_id: npt.NDArray[np.integer]) -> dict[str, Any]:
         """The columns of some links with their ends renumbered, as keyword arguments."""

@@ -10,6 +10,7 @@ from collsyn.errors import InputError
 from collsyn.model.collective import Collective, make_collective
 from collsyn.model.kinds import ALIASES, KINDS, REDUCING, ROOTED
 from collsyn.model.schedule import Schedule
+from collsyn.model.sketch import Sketch
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_digest
 from collsyn.model.working_set import at_size
@@ -125,12 +126,14 @@ def turned(topology: Topology) -> Topology:
 class Options:
     """How to work: `seed` of all randomness, `time_limit_s` (None: one pass), `progress(share, detail)` for watchers.
 
-    `share` is how much of the work is done, 0 .. 1; `detail` is the best so far in words.
+    `share` is how much of the work is done, 0 .. 1; `detail` is the best so far in words. `sketch` are the user's rules
+    and hints, which `synth/sketched.py` applies to any method.
     """
 
     seed: int = 0
     time_limit_s: float | None = None
     progress: Callable[[float, str], None] | None = None
+    sketch: Sketch | None = None
 
 
 class Synthesizer(Protocol):

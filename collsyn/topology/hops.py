@@ -54,7 +54,8 @@ def hops(topology: Topology, alternatives: bool = False) -> Hops:
     """All hops of a topology: each direct link between ranks, and for other pairs the best way through switches.
 
     The best way has the widest bottleneck, then the least alpha, then the fewest links. With `alternatives`, ways
-    through switches are also listed beside direct links (NVLink and PCIe at once).
+    through switches are also listed beside direct links (NVLink and PCIe at once). Pairs that may not exchange messages
+    have none.
     Complexity: O(levels * ranks * (switch links) log), levels = distinct bandwidths at switches.
     """
     direct = np.flatnonzero((topology.src < topology.num_ranks) & (topology.dst < topology.num_ranks))
@@ -66,6 +67,9 @@ def hops(topology: Topology, alternatives: bool = False) -> Hops:
         for source in range(topology.num_ranks):
             found = _through_switches(topology, source)
             routes += [route for target, route in sorted(found.items()) if (source, target) not in joined]
+    if topology.allowed_pairs is not None:
+        ends = ((int(topology.src[route[0]]), int(topology.dst[route[-1]])) for route in routes)
+        routes = [route for route, pair in zip(routes, ends, strict=True) if pair in topology.allowed_pairs]
     table = Rows.of(routes)
     costs = RouteCosts.of(topology, table)
     first = table.data[table.ptr[:-1]]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology_file import read_link_costs
-from collsyn.topology.machine import End, Fabric, Instance, Kind, LinkClass, Machine, Part, Switch, Wires
+from collsyn.topology.machine import Fabric, Instance, Kind, LinkClass, Machine, Part, Switch, Wires
+from collsyn.topology.notation import read_arcs, read_cycles, read_ends
 from collsyn.units import us_to_s
 
 SCHEMA = "collsyn-machine/1"
@@ -141,15 +142,17 @@ def _part(
         lanes = entry.integer("lanes", default=1, minimum=1)
         across = entry.has("across")
         way = "across" if across else "pairs" if entry.has("pairs") else "arcs"
-        arcs = [arc for token in entry.text(way).split() for arc in _arcs(entry, way, token, gpus, names)]
+        arcs = [arc for token in entry.text(way).split() for arc in read_arcs(entry, way, token, gpus, names)]
         wires.append(Wires(link, lanes, tuple(arcs), way == "pairs", across))
         entry.done()
     cuts = []
     for entry in fields.each("cuts", default=[]):
         name, tokens = entry.text("name"), entry.text("vertices").split()
-        cuts.append((name, tuple(end for token in tokens for end in _ends(entry, "vertices", token, gpus, names))))
+        cuts.append((name, tuple(end for token in tokens for end in read_ends(entry, "vertices", token, gpus, names))))
         entry.done()
-    cycles = tuple(_cycles(fields, str(text), gpus) for text in fields.items("symmetries", default=[]))
+    cycles = tuple(
+        read_cycles(fields, "symmetries", str(text), gpus) for text in fields.items("symmetries", default=[])
+    )
     return Part(tuple(wires), switches, cycles, tuple(cuts))
 
 
@@ -162,39 +165,3 @@ def _switches(fields: Fields, key: str) -> tuple[Switch, ...]:
         switches.append(Switch(name, entry.flag("multicast", default=False), entry.flag("reduction", default=False)))
         entry.done()
     return tuple(switches)
-
-
-def _arcs(fields: Fields, key: str, token: str, gpus: int, names: list[str]) -> list[tuple[End, End]]:
-    """The links of `A-B` (pairs) or `A>B` (arcs, across), where each of A and B is an end or a range of ranks."""
-    sign = "-" if key == "pairs" else ">"
-    left, found, right = token.partition(sign)
-    if not found:
-        fields.fail(key, f"holds {token!r}; expected ends with {sign} between them, like 0{sign}1")
-    ends = [_ends(fields, key, part, gpus, names) for part in (left, right)]
-    return [(a, b) for a in ends[0] for b in ends[1]]
-
-
-def _ends(fields: Fields, key: str, token: str, gpus: int, names: list[str]) -> list[End]:
-    """A rank of the box, a range `0..7` of them, or a switch's name."""
-    if token in names:
-        return [token]
-    match = re.fullmatch(r"(\d{1,6})(?:\.\.(\d{1,6}))?", token, re.ASCII)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-    if not first <= last < gpus:
-        fields.fail(key, f"names {token!r}; expected a rank 0 .. {gpus - 1}, a range like 0..{gpus - 1}, or a switch")
-    return list(range(first, last + 1))
-
-
-def _cycles(fields: Fields, text: str, gpus: int) -> tuple[int, ...]:
-    """The image of each rank of a box under a permutation written as cycles: (0 1 2)(3 4)."""
-    image = list(range(gpus))
-    if not re.fullmatch(r"(\s*\(\s*\d{1,6}(\s+\d{1,6})*\s*\)\s*)+", text, re.ASCII):
-        fields.fail("symmetries", f"holds {text!r}; expected cycles of ranks like (0 1)(2 3)")
-    moved = [[int(rank) for rank in cycle.split()] for cycle in re.findall(r"\(([^)]*)\)", text)]
-    everyone = [rank for cycle in moved for rank in cycle]
-    if len(set(everyone)) != len(everyone) or max(everyone) >= gpus:
-        fields.fail("symmetries", f"holds {text!r}; expected ranks 0 .. {gpus - 1}, each at most once")
-    for cycle in moved:
-        for rank, following in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-            image[rank] = following
-    return tuple(image)
