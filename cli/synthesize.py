@@ -39,6 +39,7 @@ INTERRUPTED = 130
         "collsyn synthesize --collective allreduce --topology dgx1 --size 256M --json",
         "collsyn synthesize --collective alltoall --topology torus:4x4 --sizes 1K:64M --method direct -o none",
         "collsyn synthesize --collective allgather --topology broken.yaml --warm-start whole.json",
+        "collsyn synthesize --collective allgather --topology ndv2:2 --sketch ndv2-sk1",
     ),
 )
 @problem_options(topology_required=False)
@@ -55,6 +56,11 @@ INTERRUPTED = 130
 @seed_option()
 @click.option(
     "--warm-start", type=FILE, metavar="FILE", help="Repair this schedule, made before links or ranks failed."
+)
+@click.option(
+    "--sketch",
+    metavar="FILE",
+    help="Rules and hints that all methods keep to: a file, or one that ships, as ndv2-sk1 (docs/formats/sketch.md).",
 )
 @click.option("--plan", "with_plan", is_flag=True, help="Lower and simulate the plan, too, above 64 ranks.")
 @output_option("Where to write it (.npz: columns, .large: tables), or none. [default: collsyn-out/schedules/...]")
@@ -74,6 +80,7 @@ def command(
     time_limit_s: float | None,
     seed: int,
     warm_start: Path | None,
+    sketch: str | None,
     with_plan: bool,
     output: str | None,
     as_json: bool,
@@ -88,6 +95,7 @@ def command(
     from collsyn.portfolio.large import is_large_problem, require_listable
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
+    from collsyn.topology.sketch_file import load_sketch
 
     from ._large import show_synthesized, synthesized
 
@@ -95,6 +103,8 @@ def command(
         raise click.UsageError("--warm-start repairs a schedule; leave out --method")
     if warm_start is not None and output is not None and output.endswith(SUFFIX):
         raise click.UsageError(f"--warm-start lists every send; give -o a name that does not end in {SUFFIX}")
+    if sketch is not None and (warm_start is not None or (output or "").endswith(SUFFIX)):
+        raise click.UsageError("--sketch goes with neither --warm-start nor -o FILE.large")
     asked = chosen_sizes(size, sizes)
     if asked.is_sweep and output not in (None, "none"):
         raise click.UsageError("-o FILE takes one size; leave it out for a sweep, or give -o none")
@@ -104,12 +114,16 @@ def command(
         require_writable(output)
     where = chosen_topology(topology)
     problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
-    options = Options(seed=seed, time_limit_s=time_limit_s)
+    rules = None if sketch is None else load_sketch(sketch, problem.topology)
+    options = Options(seed=seed, time_limit_s=time_limit_s, sketch=rules)
+    if rules is not None and rules.size_bytes is not None and size is None and sizes is None:
+        asked = asked._replace(size_bytes=(rules.size_bytes,))
+        note(f"size: {rules.size_bytes} bytes, which sketch {rules.name} is for")
     old = None if warm_start is None else _read(warm_start)
     documents, stopped = [], False
     for size_bytes in asked.size_bytes:
         sized = replace(problem, size_bytes=size_bytes)
-        if old is None and is_large_problem(sized, method, output):
+        if old is None and rules is None and is_large_problem(sized, method, output):
             file = Path(output) if output else _default_file(sized, "large")
             documents.append(synthesized(sized, options, method, None if output == "none" else file))
             if not as_json:

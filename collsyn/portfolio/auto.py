@@ -15,6 +15,8 @@ from collsyn.model.bound import Bound
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
 from collsyn.synth.problem import Options, Problem, Synthesizer
+from collsyn.synth.sketch_reasons import require_feasible
+from collsyn.synth.sketched import Sketched
 from collsyn.synth.table import METHODS, method
 
 # Seconds after which no further method is begun, where no other limit is given.
@@ -76,9 +78,11 @@ def best(
     options (TIME_LIMIT_S by default), and an interruption from the keyboard ends the search: what was found until then
     counts, the other methods are marked INTERRUPTED. Without a time limit in the options the result is the same every
     time, unless the default one was met, which the provenance then says. Raises Infeasible where ranks that must
-    exchange data are not connected, and whatever a method raises that is the only one.
+    exchange data are not connected or a sketch keeps them apart, and whatever a method raises that is the only one.
     """
     problem = problem.at_size()
+    if options.sketch is not None:
+        require_feasible(problem, options.sketch)
     run = _Run(problem, options, list(METHODS) if methods is None else list(methods))
     found = run.candidates()
     if plans or (plans is None and problem.topology.num_ranks <= MAX_PLAN_RANKS):
@@ -169,11 +173,13 @@ class _Run:
 
     def _candidate(self, name: str) -> Candidate:
         synthesizer = self.given.get(name) or method(name)
+        if self.options.sketch is not None:
+            synthesizer = Sketched(synthesizer, self.options.sketch)
         reason = synthesizer.accepts(self.problem)
         if reason is not None:
             return Candidate(name, refused=reason)
         if name not in self.given:
-            if self.options.progress is not None and hasattr(synthesizer, "prepare"):
+            if self.options.progress is not None and hasattr(method(name), "prepare"):
                 self.options.progress(self.share, f"loading {name}, which is compiled at first use")
             self._warm_up(name)
         try:

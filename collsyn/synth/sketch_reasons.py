@@ -66,8 +66,8 @@ def _moved_words(problem: Problem, number: int, image: tuple[int, ...]) -> str:
         root = problem.roots()[0]
         if image[root] != root:
             return (
-                f"symmetry number {number} moves the root, rank {root}, to rank {image[root]}, but a {problem.kind} has "
-                f"one root and no schedule looks the same from both; {relax}, or give one that keeps rank {root}"
+                f"symmetry number {number} moves the root, rank {root}, to rank {image[root]}, but the one root of a "
+                f"{problem.kind} has to stay where it is; {relax}, or give one that keeps rank {root}"
             )
     rank = next(rank for rank, other in enumerate(image) if rank != other)
     return (
@@ -111,7 +111,8 @@ def _blocked(problem: Problem, sketch: Sketch, forward: bool) -> str | None:
     needs, fewest = int(relayed[source, target]), int(allowed[source, target])
     return (
         f"{what}{more}: {side}, which takes {needs} hops, but extra_hops {sketch.extra_hops} allows "
-        f"{fewest + (sketch.extra_hops or 0)} (the fewest are {fewest}); set extra_hops to {needs - fewest}, or relax {key}"
+        f"{fewest + (sketch.extra_hops or 0)} (the fewest are {fewest}); set extra_hops to {needs - fewest}, or relax "
+        f"{key}"
     )
 
 
