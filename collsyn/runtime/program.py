@@ -29,7 +29,7 @@ _KINDS = {
     Op.SIGNAL: SIGNAL,
     Op.WAIT: WAIT,
 }
-_KIND_OF_OP = np.array([_KINDS[op] for op in Op])
+KIND_OF_OP = np.array([_KINDS[op] for op in Op])
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def make_program(bound: BoundPlan, rank: int, segments: Sequence[Segment], bells
         flags[owner] = segment.address
     op = c["op"]
     records = np.zeros(len(rows), dtype=RECORD)
-    records["kind"] = _KIND_OF_OP[op]
+    records["kind"] = KIND_OF_OP[op]
     lent = []
     for which, used, owners in operands(bound):
         buffer = np.where(used, bound.columns[f"{which}_buffer"], 0)[rows]
