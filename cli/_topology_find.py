@@ -242,7 +242,8 @@ def _schedule(design: "Design", topology: "Topology", collective: str, size_byte
 
     problem, options = Problem(collective, topology, size_bytes), Options(seed=seed)
     if design.base is None:
-        from collsyn.portfolio.auto import best, chosen
+        from collsyn.portfolio.auto import best
+        from collsyn.portfolio.candidates import chosen
 
         found = chosen(best(problem, options, ["bfb"], False)).schedule
         assert found is not None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collsyn.check.recognise import Foreign
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
-    from collsyn.portfolio.auto import Candidate
+    from collsyn.portfolio.candidates import Candidate
     from collsyn.synth.problem import Options, Problem
 
     from ._measured import Measured
@@ -189,7 +189,7 @@ def _rows(
     from collsyn.synth.table import METHODS
 
     plans = any(not isinstance(what, Schedule) for _, what in others)
-    candidates = {found.method: found for found in best(problem, options, methods, plans=False)}
+    candidates = {found.method: found for found in best(problem, options, methods, plans=False, all_of_them=True)}
     if any(found.interrupted for found in candidates.values()):
         raise KeyboardInterrupt
     order = list(METHODS) if methods is None else list(methods)
@@ -222,9 +222,10 @@ def _timed(
 
 
 def _document(problem: "Problem", name: str, found: "Candidate", bound_s: float | None, plans: bool) -> dict[str, Any]:
-    if found.schedule is None:
+    if not found.served:
         return _row(problem, name, None, bound_s, None, found.refused)
-    chunks = found.schedule.collective.chunks_per_rank
+    assert found.schedule is not None
+    chunks = found.chunks_per_rank
     plan_s = _plan_s(found.schedule) if plans else None
     return _row(problem, name, found.finish_s, bound_s, chunks, None, plan_s)
 

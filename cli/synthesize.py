@@ -24,7 +24,7 @@ from ._problem import OUT, chosen_topology, make_problem
 
 if TYPE_CHECKING:
     from collsyn.model.schedule import Schedule
-    from collsyn.portfolio.auto import Candidate
+    from collsyn.portfolio.candidates import Candidate
     from collsyn.synth.problem import Options, Problem
 
 # Schedules of more sends than people would read are written as columns (.npz).
@@ -175,7 +175,7 @@ def _finished(candidates: Sequence["Candidate"], output: str | None, old: "Sched
     """Write the best candidate's schedule and return its document."""
     from collsyn.check.summary import summary
     from collsyn.model.schedule_file import write_schedule
-    from collsyn.portfolio.auto import chosen
+    from collsyn.portfolio.candidates import chosen
 
     found = chosen(candidates)
     schedule = found.schedule
@@ -199,7 +199,7 @@ def _candidate_document(candidate: "Candidate") -> dict[str, Any]:
 
     return {
         "method": candidate.method,
-        "finish_us": None if candidate.schedule is None else s_to_us(candidate.finish_s),
+        "finish_us": s_to_us(candidate.finish_s) if candidate.served else None,
         "plan_us": None if candidate.plan_s is None else s_to_us(candidate.plan_s),
         "gap": candidate.gap,
         "refused": candidate.refused,
@@ -228,10 +228,10 @@ def _show(document: dict[str, Any], candidates: Sequence["Candidate"]) -> None:
     rows: list[tuple[Cell, ...]] = [
         (
             candidate.method,
-            None if candidate.schedule is None else candidate.finish_s * 1e6,
+            candidate.finish_s * 1e6 if candidate.served else None,
             None if candidate.plan_s is None else candidate.plan_s * 1e6,
             None if candidate.gap is None else f"{100 * candidate.gap:z.1f}%",
-            None if candidate.schedule is None else candidate.schedule.collective.chunks_per_rank,
+            candidate.chunks_per_rank,
             candidate.refused or ("verified, kept" if candidate is candidates[0] else "verified"),
         )
         for candidate in candidates

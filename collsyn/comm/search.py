@@ -21,7 +21,8 @@ from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import read_schedule, write_schedule
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document, topology_from_fields
-from collsyn.portfolio.auto import best, chosen
+from collsyn.portfolio.auto import best
+from collsyn.portfolio.candidates import chosen
 from collsyn.runtime.native_loader import cache_folder
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS

@@ -1,23 +1,30 @@
 """The portfolio: every method that serves a problem is run, judged and simulated, and the best schedule is kept."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from collsyn.bounds import avoids_overhead, chunk_bound, fluid_bound
-from collsyn.check.simulate_plan import simulate_plan
-from collsyn.check.verify import verify_schedule
-from collsyn.errors import CollsynError, Infeasible, InputError, interrupts
-from collsyn.lower.lower import lower
-from collsyn.model.bound import Bound
+from collsyn.bounds import fluid_bound
 from collsyn.model.schedule import Schedule
-from collsyn.model.topology import Topology
+from collsyn.portfolio.candidates import (
+    ALIKE,
+    CONTENDING,
+    INTERRUPTED,
+    OUT_OF_TIME,
+    STOPPED,
+    Candidate,
+    chosen,
+    contenders,
+    ranked,
+    with_rivals,
+)
+from collsyn.portfolio.crew import MAKE, PLAN, Alone, Beside, Crew, Task
+from collsyn.portfolio.keyboard import Keyboard
+from collsyn.portfolio.trial import Trial, least_plan_s
 from collsyn.synth.problem import Options, Problem, Synthesizer
 from collsyn.synth.sketch_reasons import require_feasible
-from collsyn.synth.sketched import Sketched
-from collsyn.synth.table import METHODS, method
+from collsyn.synth.table import METHODS
 
 # Seconds after which no further method is begun, where no other limit is given.
 TIME_LIMIT_S = 30.0
@@ -25,70 +32,67 @@ TIME_LIMIT_S = 30.0
 EARLY = 1 / 3
 # Plans of more ranks are lowered and simulated only on request.
 MAX_PLAN_RANKS = 64
-# A plan pipelines what its schedule moves whole, but no plan makes up for a schedule this many times slower.
-CONTENDING = 2.0
-
-# Simulated plans this close are equally good: what the simulator leaves out is more.
-ALIKE = 1.01
-
-INTERRUPTED = "interrupted"
-OUT_OF_TIME = "not begun within the time limit"
+# A method that overruns a limit that was given is ended after this share of it more, and so many seconds.
+GRACE, GRACE_S = 0.25, 2.0
+# So many seconds this process works on its own before others join in, if the ranks are at most so many.
+FIRST_S, MAX_FIRST_RANKS = 2.0, 32
+# Watchers hear at least this often.
+_TICK_S = 0.2
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """What became of one method: a verified schedule with its bounds, or the reason why there is none.
+class Watcher(Protocol):
+    """Is told how the portfolio gets on; both are called in the caller's thread."""
 
-    `plan_s` is the finish of the simulated plan (None where it was not lowered); `synthesis_s` and `verify_s` are the
-    seconds that were spent; `interrupted` says that an interruption from the keyboard came in between.
-    """
+    def done(self, candidate: Candidate, seconds: float) -> None:
+        """A method has ended, so many seconds after it was begun; again once its plan was simulated."""
 
-    method: str
-    schedule: Schedule | None = None
-    refused: str | None = None
-    plan_s: float | None = None
-    synthesis_s: float = 0.0
-    verify_s: float = 0.0
-    interrupted: bool = False
-
-    @property
-    def finish_s(self) -> float:
-        """When the schedule is done under the time model; infinite without one."""
-        return float("inf") if self.schedule is None else self.schedule.finish_s
-
-    @property
-    def bound_s(self) -> float | None:
-        """The fluid bound of the problem (None without a schedule, which carries it)."""
-        bounds = () if self.schedule is None else self.schedule.bounds
-        return next((bound.time_s for bound in bounds if bound.scope == "fluid"), None)
-
-    @property
-    def gap(self) -> float | None:
-        """How far the finish lies over the fluid bound, as a share of it (None without a bound above 0)."""
-        return self.finish_s / self.bound_s - 1 if self.bound_s else None
+    def tick(self, running: Sequence[str]) -> None:
+        """What is under way now."""
 
 
 def best(
-    problem: Problem, options: Options, methods: Sequence[str | Synthesizer] | None = None, plans: bool | None = None
+    problem: Problem,
+    options: Options,
+    methods: Sequence[str | Synthesizer] | None = None,
+    plans: bool | None = None,
+    crew: Crew | None = None,
+    watcher: Watcher | None = None,
+    all_of_them: bool = False,
 ) -> list[Candidate]:
     """Run methods (all by default) on a problem; their candidates, best first, those without a schedule last.
 
     Candidates are ranked by the finish of their plans if every contender can be lowered, else by their own. `plans`
-    says whether to lower at all (None: up to MAX_PLAN_RANKS ranks). No method is begun after the time limit of the
-    options (TIME_LIMIT_S by default), and an interruption from the keyboard ends the search: what was found until then
-    counts, the other methods are marked INTERRUPTED. Without a time limit in the options the result is the same every
-    time, unless the default one was met, which the provenance then says. Raises Infeasible where ranks that must
-    exchange data are not connected or a sketch keeps them apart, and whatever a method raises that is the only one.
+    says whether to lower at all (None: up to MAX_PLAN_RANKS ranks). Once a method is at the bound, with its plan, those
+    that follow in the order given are not needed, unless `all_of_them` are asked for. The work is the `crew`'s (this
+    process's alone by default); the result does not depend on how many it has.
+
+    No method is begun after the time limit of the options (TIME_LIMIT_S by default), and an interruption from the
+    keyboard ends the search: what was found until then counts, the other methods are marked INTERRUPTED. Without a time
+    limit in the options the result is the same every time, unless the default one was met, which the provenance then
+    says. Raises Infeasible where ranks that must exchange data are not connected or a sketch keeps them apart, and
+    whatever a method raises that is the only one.
     """
-    problem = problem.at_size()
-    if options.sketch is not None:
-        require_feasible(problem, options.sketch)
-    run = _Run(problem, options, list(METHODS) if methods is None else list(methods))
-    found = run.candidates()
-    if plans or (plans is None and problem.topology.num_ranks <= MAX_PLAN_RANKS):
-        found = run.with_plans(found)
-    ranked = _ranked(found)
-    return ranked if len(ranked) == 1 else [_with_rivals(ranked), *ranked[1:]]
+    names = list(METHODS) if methods is None else list(methods)
+    # One method has nobody to share the work with, and methods that are no rows of the table are known here only.
+    own = crew is None or len(names) == 1 or not all(isinstance(each, str) for each in names)
+    working: Crew = Alone() if crew is None or own else crew
+    with Keyboard() as keyboard:
+        with keyboard.listening():
+            problem = problem.at_size()
+            if options.sketch is not None:
+                require_feasible(problem, options.sketch)
+            if plans is None:
+                plans = problem.topology.num_ranks <= MAX_PLAN_RANKS
+            fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
+        # Methods that are no rows of the table.
+        given = {each.name: each for each in names if not isinstance(each, str)}
+        trial = Trial(problem, replace(options, progress=None), fluid, plans, len(names) == 1, given)
+        labels = [each if isinstance(each, str) else each.name for each in names]
+        run = _Run(trial, labels, working, keyboard, options.progress, watcher, all_of_them)
+        found = run.candidates()
+        if plans:
+            found = run.with_plans(found)
+        return with_rivals(ranked(found))
 
 
 def best_schedule(problem: Problem, options: Options, name: str = "auto", plans: bool | None = None) -> Schedule:
@@ -96,186 +100,209 @@ def best_schedule(problem: Problem, options: Options, name: str = "auto", plans:
     return chosen(best(problem, options, None if name == "auto" else [name], plans)).schedule  # type: ignore[return-value]
 
 
-def chosen(candidates: Sequence[Candidate]) -> Candidate:
-    """The first candidate, which has a schedule; raises InputError, Infeasible or KeyboardInterrupt where none has."""
-    first = candidates[0]
-    if first.schedule is not None:
-        return first
-    if any(candidate.interrupted for candidate in candidates):
-        raise KeyboardInterrupt
-    if len(candidates) == 1:
-        raise InputError(f"method {first.method}: {first.refused}")
-    reasons = "; ".join(f"{candidate.method}: {candidate.refused}" for candidate in candidates)
-    raise Infeasible(f"no method serves this problem ({reasons})")
-
-
 class _Run:
-    """One pass over the methods."""
+    """One pass over the methods, then one over the plans of those that contend."""
 
-    def __init__(self, problem: Problem, options: Options, methods: Sequence[str | Synthesizer]) -> None:
-        self.problem, self.options = problem, options
-        self.names = [each if isinstance(each, str) else each.name for each in methods]
-        # Those that are no rows of the table.
-        self.given = {each.name: each for each in methods if not isinstance(each, str)}
+    def __init__(
+        self,
+        trial: Trial,
+        names: Sequence[str],
+        crew: Crew,
+        keyboard: Keyboard,
+        progress: Callable[[float, str], None] | None,
+        watcher: Watcher | None,
+        all_of_them: bool,
+    ) -> None:
+        self.trial, self.names, self.crew, self.keyboard = trial, list(names), crew, keyboard
+        self.progress, self.watcher, self.all_of_them = progress, watcher, all_of_them
+        self.asked_s = trial.options.time_limit_s
         self.begin_s = time.monotonic()
-        self.limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
+        self.limit_s = TIME_LIMIT_S if self.asked_s is None else self.asked_s
         self.interrupted = False
-        self.share = 0.0
-        self.fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
-        self.whole: dict[tuple[int, bool], Bound] = {}
+        self.begun_s: dict[int, float] = {}
+        # The first method, in the order given, that cannot be beaten, and the number of its place.
+        self.settled: tuple[int, str] | None = None
 
     def left_s(self) -> float:
         """Seconds until the limit."""
         return self.begin_s + self.limit_s - time.monotonic()
+
+    def spent_s(self) -> float:
+        """Seconds since the beginning."""
+        return self.limit_s - self.left_s()
 
     def candidates(self) -> list[Candidate]:
         """One candidate a method, in the order given.
 
         The last methods of the table search longest and find most, so that they are next once time grows short.
         """
-        found: list[Candidate] = []
-        pending = list(self.names)
-        while pending:
+        found: dict[int, Candidate] = {}
+        pending = list(range(len(self.names)))
+
+        def next_task() -> tuple[int, Task] | None:
+            while pending and not self._is_needed(pending[-1]):
+                pending.pop()
+            if not pending:
+                return None
             self._report(found)
-            name = pending.pop(0 if self.left_s() > self.limit_s * (1 - EARLY) else -1)
-            if self.interrupted:
-                found.append(Candidate(name, refused=INTERRUPTED, interrupted=True))
-                continue
-            if found and self.left_s() <= 0:
-                found.append(Candidate(name, refused=OUT_OF_TIME))
-                continue
-            try:
-                with interrupts():
-                    found.append(self._candidate(name))
-            except KeyboardInterrupt:
-                self.interrupted = True
-                found.append(Candidate(name, refused=INTERRUPTED, interrupted=True))
-        return sorted(found, key=lambda candidate: self.names.index(candidate.method))
+            in_order = self.left_s() > self.limit_s * (1 - EARLY)
+            if self.left_s() <= 0 and (found or self.crew.tasks):
+                return None
+            number = pending.pop(0 if in_order else -1)
+            limit_s = None if self.asked_s is None else max(self.left_s(), 1e-3)
+            return number, (MAKE, self.names[number], limit_s)
+
+        def note(number: int, candidate: Candidate) -> None:
+            # Of a limit that nobody asked for, what compiles and loads takes nothing.
+            if self.asked_s is None:
+                self.begin_s += candidate.loading_s
+            found[number] = candidate
+            first = self.settled is None or number < self.settled[0]
+            if first and not self.all_of_them and self.trial.settles(candidate):
+                self.settled = number, candidate.method
+                self.crew.stop([other for other in self.crew.tasks if other > number])
+            if self.watcher is not None:
+                self.watcher.done(candidate, time.monotonic() - self.begun_s[number])
+
+        if isinstance(self.crew, Alone) or self.trial.problem.topology.num_ranks > MAX_FIRST_RANKS:
+            self._work(next_task, note, lambda: self._overrun(found))
+        else:
+            # What is over at once is not worth starting processes for.
+            crew, self.crew = self.crew, Alone()
+            self._work(lambda: next_task() if self.spent_s() < FIRST_S else None, note, list)
+            self.crew = crew
+            if not self.interrupted:
+                self._work(next_task, note, lambda: self._overrun(found))
+        return [self._outcome(number, found) for number in range(len(self.names))]
 
     def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates with the times of their plans, as far as they contend, can be lowered and time allows."""
-        contenders = _contenders(candidates)
-        result: list[Candidate] = []
-        for candidate in sorted(candidates, key=lambda each: each.finish_s):
-            lowered = candidate
-            in_time = not self.interrupted and (self.left_s() > 0 or len(contenders) == 1)
-            if candidate.schedule is not None and candidate in contenders and in_time:
-                try:
-                    with interrupts():
-                        lowered = replace(candidate, plan_s=_plan_s(candidate.schedule))
-                except KeyboardInterrupt:
-                    self.interrupted = True
-                    lowered = replace(candidate, interrupted=True)
-                except CollsynError:
-                    pass  # a schedule that cannot be lowered is ranked by its finish, like all others then
-            result.append(lowered)
-        return result
+        order = contenders(candidates)
+        if self.settled is not None:
+            # Its plan is known already, and no other can be better.
+            name = self.settled[1]
+            reason = f"not simulated: {name} is at the bound"
+            return [c if c.method == name or not c.served else replace(c, cut=reason, plan_s=None) for c in candidates]
+        planned: dict[int, Candidate] = {}
+        pending = list(range(len(order)))
 
-    def _candidate(self, name: str) -> Candidate:
-        synthesizer = self.given.get(name) or method(name)
-        if self.options.sketch is not None:
-            synthesizer = Sketched(synthesizer, self.options.sketch)
-        reason = synthesizer.accepts(self.problem)
-        if reason is not None:
-            return Candidate(name, refused=reason)
-        if name not in self.given:
-            if self.options.progress is not None and hasattr(method(name), "prepare"):
-                self.options.progress(self.share, f"loading {name}, which is compiled at first use")
-            self._warm_up(name)
+        def next_task() -> tuple[int, Task] | None:
+            if not pending or (self.left_s() <= 0 and len(order) > 1):
+                return None
+            number = pending.pop(0)
+            if order[number].plan_s is not None:
+                planned[number] = order[number]
+                return next_task()
+            earlier = [planned[other] for other in range(number) if other in planned]
+            hopeless = self._hopeless(order[number], earlier)
+            if hopeless is not None:
+                planned[number] = replace(order[number], cut=hopeless)
+                return next_task()
+            return number, (PLAN, order[number], None)
+
+        def note(number: int, candidate: Candidate) -> None:
+            planned[number] = candidate
+            if self.watcher is not None:
+                self.watcher.done(candidate, time.monotonic() - self.begun_s[number])
+
+        was_interrupted = self.interrupted
+        if not was_interrupted:
+            self._work(next_task, note, list)
+        cut_short = self.interrupted and not was_interrupted
+        for number, candidate in enumerate(order):
+            # Whoever began ahead of its turn is judged as if it had waited.
+            if number in planned and planned[number].cut is None:
+                earlier = [planned[other] for other in range(number) if other in planned]
+                hopeless = self._hopeless(candidate, earlier)
+                if hopeless is not None:
+                    planned[number] = replace(candidate, cut=hopeless, plan_s=None)
+            if number not in planned and cut_short:
+                planned[number] = replace(candidate, interrupted=True)
+                cut_short = False
+        by_method = {candidate.method: candidate for candidate in planned.values()}
+        slow = f"not simulated: over {CONTENDING:g} times the time of the quickest"
+        return [
+            by_method.get(c.method, c if c in order or not c.served else replace(c, cut=slow))
+            for c in sorted(candidates, key=lambda each: each.finish_s)
+        ]
+
+    def _work(
+        self,
+        next_task: Callable[[], tuple[int, Task] | None],
+        note: Callable[[int, Candidate], None],
+        overrun: Callable[[], list[int]],
+    ) -> None:
+        """Have the crew do tasks until there are no more, or somebody presses Ctrl-C."""
         try:
-            begin_s = time.monotonic()
-            schedule = synthesizer.synthesize(self.problem, self._options())
-            made_s = time.monotonic()
-            schedule = schedule.with_notes(bounds=self._bounds(schedule))
-            bounded_s = time.monotonic()
-            verify_schedule(schedule).raise_if_bad()
-        except CollsynError as error:
-            if len(self.names) == 1:
-                raise
-            return Candidate(name, refused=str(error))
-        return Candidate(name, schedule, synthesis_s=made_s - begin_s, verify_s=time.monotonic() - bounded_s)
+            with self.keyboard.listening():
+                self.crew.begin(self.trial)
+            while True:
+                with self.keyboard.listening():
+                    while self.crew.free and (task := next_task()) is not None:
+                        self.begun_s[task[0]] = time.monotonic()
+                        self.crew.start(*task)
+                    if not self.crew.tasks:
+                        return
+                    if self.watcher is not None:
+                        self.watcher.tick(self._running())
+                    done = self.crew.finished(_TICK_S)
+                for number, candidate in done:
+                    note(number, candidate)
+                late = overrun()
+                for number in late:
+                    _, what, _ = self.crew.tasks[number]
+                    assert isinstance(what, str)
+                    note(number, Candidate(what, refused=STOPPED))
+                self.crew.stop(late)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.crew.stop(list(self.crew.tasks))
 
-    def _warm_up(self, name: str) -> None:
-        """Compile and load; of a limit that nobody asked for, that takes nothing."""
-        begin_s = time.monotonic()
-        _warm_up(name, self.problem.kind)
-        if self.options.time_limit_s is None:
-            self.begin_s += time.monotonic() - begin_s
+    def _running(self) -> list[str]:
+        return [what if isinstance(what, str) else what.method for _, what, _ in self.crew.tasks.values()]
 
-    def _options(self) -> Options:
-        """What a method may use: the time that is left, if a limit was given at all."""
-        if self.options.time_limit_s is None:
-            return replace(self.options, progress=None)
-        return replace(self.options, time_limit_s=max(self.left_s(), 1e-3), progress=None)
+    def _is_needed(self, number: int) -> bool:
+        return self.settled is None or number <= self.settled[0]
 
-    def _bounds(self, schedule: Schedule) -> list[Bound]:
-        alike = schedule.collective.chunks_per_rank, avoids_overhead(schedule)
-        if alike not in self.whole:
-            collective, topology = schedule.collective, schedule.topology
-            self.whole[alike] = chunk_bound(collective, topology, schedule.size_bytes, alike[1])
-        return [self.fluid, self.whole[alike], *(bound for bound in schedule.bounds if bound.scope == "tree")]
+    def _outcome(self, number: int, found: dict[int, Candidate]) -> Candidate:
+        """What is said of a method in the end."""
+        name = self.names[number]
+        if not self._is_needed(number):
+            assert self.settled is not None
+            return Candidate(name, refused=f"not needed: {self.settled[1]} is at the bound", not_needed=True)
+        if number in found:
+            return found[number]
+        if self.interrupted:
+            return Candidate(name, refused=INTERRUPTED, interrupted=True)
+        return Candidate(name, refused=OUT_OF_TIME)
 
-    def _report(self, found: list[Candidate]) -> None:
-        self.share = len(found) / len(self.names)
-        if self.options.progress is None:
+    def _overrun(self, found: dict[int, Candidate]) -> list[int]:
+        """Tasks that run on beyond a limit that was given although there is a schedule; a lone process has none."""
+        if self.asked_s is None or -self.left_s() < GRACE * self.asked_s + GRACE_S:
+            return []
+        return list(self.crew.tasks) if any(candidate.served for candidate in found.values()) else []
+
+    def _hopeless(self, candidate: Candidate, earlier: Sequence[Candidate]) -> str | None:
+        """Why the plan of a candidate cannot be as good as those before it in the order of finishes, if so."""
+        known = [each.plan_s for each in earlier if each.plan_s is not None]
+        if not known or candidate.schedule is None or self.all_of_them:
+            return None
+        least_s = least_plan_s(candidate.schedule)
+        if least_s <= ALIKE * min(known):
+            return None
+        return f"not simulated: its busiest link alone takes {least_s * 1e6:.4g} us"
+
+    def _report(self, found: dict[int, Candidate]) -> None:
+        if self.progress is None or not self.names:
             return
-        leader = min(found, key=lambda candidate: candidate.finish_s, default=None)
+        leader = min(found.values(), key=lambda candidate: candidate.finish_s, default=None)
         detail = ""
-        if leader is not None and leader.schedule is not None:
+        if leader is not None and leader.served:
             gap = "" if leader.gap is None else f", {leader.gap:.1%} over the bound"
             detail = f"best so far {leader.method}: {leader.finish_s * 1e6:.1f} us{gap}"
-        self.options.progress(self.share, detail)
+        self.progress(len(found) / len(self.names), detail)
 
 
-def _plan_s(schedule: Schedule) -> float:
-    return float(simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s)
-
-
-def _contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
-    limit = CONTENDING * min((candidate.finish_s for candidate in candidates), default=0.0)
-    return [candidate for candidate in candidates if candidate.schedule is not None and candidate.finish_s <= limit]
-
-
-def _ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: contenders by their plans if all have one, then the others by their own finish.
-
-    Plans within ALIKE of the best one count as equal: among them the schedule decides.
-    """
-    contenders = _contenders(candidates)
-    by_plan = all(candidate.plan_s is not None for candidate in contenders)
-    alike_s = ALIKE * min((c.plan_s for c in contenders if c.plan_s is not None), default=0.0)
-
-    def place(candidate: Candidate) -> tuple[bool, float, float]:
-        if by_plan and candidate in contenders:
-            assert candidate.plan_s is not None
-            return False, max(candidate.plan_s, alike_s), candidate.finish_s
-        return by_plan or candidate.schedule is None, candidate.finish_s, candidate.finish_s
-
-    return sorted(candidates, key=place)
-
-
-def _with_rivals(ranked: list[Candidate]) -> Candidate:
-    """The best candidate, its schedule noting which methods it was chosen from, and whether time was short."""
-    best = ranked[0]
-    if best.schedule is None:
-        return best
-    notes: dict[str, Any] = {"chosen_from": sorted(c.method for c in ranked if c.schedule is not None)}
-    late = sorted(c.method for c in ranked if c.refused in (OUT_OF_TIME, INTERRUPTED))
-    if late:
-        notes["not_begun"] = late
-    return replace(best, schedule=best.schedule.with_notes(**notes))
-
-
-@cache
-def _warm_up(name: str, kind: str) -> None:
-    """Solve a problem of two ranks, so that what compiles or loads at first use does not count as synthesis."""
-    columns = {"alpha_s": [0.0] * 2, "beta_s_per_byte": [1e-9] * 2, "overhead_s": [0.0] * 2, "count": [1] * 2}
-    alike: dict[str, Any] = {"symmetries": ((1, 0),), "boxes": ((0,), (1,))}
-    pair = Topology("pair", 2, src=[0, 1], dst=[1, 0], **columns, **alike)  # type: ignore[arg-type]
-    counts = [[0, 1], [1, 0]] if kind == "alltoallv" else None
-    problem = Problem("allgather" if kind == "custom" else kind, pair, 2, counts=counts)
-    if method(name).accepts(problem) is None:
-        method(name).synthesize(problem, Options())
-        prepare = getattr(method(name), "prepare", None)
-        if prepare is not None:
-            prepare(kind)
+def crew_of(jobs: int) -> Crew | None:
+    """A crew of so many processes, to be closed by the caller; None for this process alone."""
+    return Beside(jobs) if jobs > 1 else None

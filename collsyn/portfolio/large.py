@@ -10,7 +10,7 @@ from collsyn.check.large import verify_large
 from collsyn.errors import InputError
 from collsyn.model.large_file import SUFFIX, LargeSchedule, available_bytes, write_large
 from collsyn.model.steps import PHASES
-from collsyn.portfolio.auto import _warm_up
+from collsyn.portfolio.trial import warm_up
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 
@@ -76,7 +76,7 @@ def solve_large(problem: Problem, options: Options, name: str = "auto", output: 
 
 
 def _solved(problem: Problem, options: Options, name: str, output: Path | None) -> Large:
-    _warm_up(name, problem.kind)
+    warm_up(name, problem.kind)
     begin_s = time.monotonic()
     schedule = cast(LargeSynthesizer, method(name)).large(problem, options, output)
     made_s = time.monotonic()

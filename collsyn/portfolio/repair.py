@@ -9,7 +9,8 @@ from collsyn.bounds import fluid_bound
 from collsyn.errors import InputError
 from collsyn.model.schedule import Schedule
 from collsyn.model.topology import Topology
-from collsyn.portfolio.auto import Candidate, best
+from collsyn.portfolio.auto import best
+from collsyn.portfolio.candidates import Candidate
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.repair import Repair
 from collsyn.synth.table import method

@@ -167,9 +167,9 @@ def test_interruption_keeps_the_best_so_far(run_cli, tmp_path: Path, monkeypatch
     def interrupt(self, problem, options):
         raise KeyboardInterrupt
 
-    from collsyn.portfolio import auto
+    from collsyn.portfolio import trial
 
-    monkeypatch.setattr(auto, "_warm_up", lambda name, kind: None)
+    monkeypatch.setattr(trial, "warm_up", lambda name, kind: None)
     monkeypatch.setattr(Paths, "synthesize", interrupt)
     done = run_cli("synthesize", "--collective", "allgather", "--topology", "full:4", "--json", cwd=tmp_path)
     assert done.code == 130

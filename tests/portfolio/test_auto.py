@@ -10,8 +10,9 @@ from collsyn.check.verify import verify_schedule
 from collsyn.errors import Infeasible, InputError, SolverFailed, VerificationError
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
-from collsyn.portfolio import auto
-from collsyn.portfolio.auto import INTERRUPTED, OUT_OF_TIME, best, best_schedule, chosen
+from collsyn.portfolio import auto, trial
+from collsyn.portfolio.auto import best, best_schedule
+from collsyn.portfolio.candidates import INTERRUPTED, OUT_OF_TIME, chosen
 from collsyn.synth import greedy_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
@@ -43,15 +44,15 @@ def paths(problem: Problem, options: Options) -> Schedule:
 def add_method(monkeypatch):
     """Adds a method of that name for the test."""
     fakes: dict[str, Fake] = {}
-    monkeypatch.setattr(auto, "method", lambda name: fakes.get(name) or method(name))
-    auto._warm_up.cache_clear()
+    monkeypatch.setattr(trial, "method", lambda name: fakes.get(name) or method(name))
+    trial.warm_up.cache_clear()
 
     def add(name: str, act: Callable[[Problem, Options], Schedule]) -> str:
         fakes[name] = Fake(name, act)
         return name
 
     yield add
-    auto._warm_up.cache_clear()
+    trial.warm_up.cache_clear()
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_an_interruption_while_plans_are_made_keeps_all_schedules(
     def interrupt(schedule: Schedule) -> float:
         raise reason
 
-    monkeypatch.setattr(auto, "_plan_s", interrupt)
+    monkeypatch.setattr(trial, "plan_time_s", interrupt)
     found = best(problem, Options(), ["paths", "direct"])
     assert [each.method for each in found] == ["direct", "paths"]
     assert all(each.plan_s is None for each in found)
@@ -198,14 +199,14 @@ def test_plans_are_compared_where_all_can_be_lowered(
             raise InputError("cannot be lowered")
         return time_us
 
-    monkeypatch.setattr(auto, "_plan_s", plan_s)
+    monkeypatch.setattr(trial, "plan_time_s", plan_s)
     assert best(problem, Options(), list(SERVING))[0].method == winner
     assert best(problem, Options(), list(SERVING), plans=False)[0].method == "direct"
 
 
 def test_large_plans_are_made_on_request_only(monkeypatch) -> None:
     made: list[str] = []
-    monkeypatch.setattr(auto, "_plan_s", lambda schedule: made.append("plan") or 1.0)
+    monkeypatch.setattr(trial, "plan_time_s", lambda schedule: made.append("plan") or 1.0)
     monkeypatch.setattr(auto, "MAX_PLAN_RANKS", 3)
     problem = Problem("broadcast", zoo("star"), SIZE)
     assert best(problem, Options(), ["paths"])[0].plan_s is None
@@ -248,6 +249,6 @@ def test_progress_tells_the_best_so_far(problem: Problem) -> None:
 def test_what_compiles_at_first_use_takes_time_from_given_limits_only(problem, monkeypatch, limit_s, late) -> None:
     now_s = [0.0]
     monkeypatch.setattr(auto.time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(auto, "_warm_up", lambda name, kind: now_s.__setitem__(0, now_s[0] + 100))
+    monkeypatch.setattr(trial, "warm_up", lambda name, kind: now_s.__setitem__(0, now_s[0] + 100))
     found = best(problem, Options(time_limit_s=limit_s), ["ring", "direct"])
-    assert [candidate.refused == auto.OUT_OF_TIME for candidate in found if candidate.method == "direct"] == [late]
+    assert [candidate.refused == OUT_OF_TIME for candidate in found if candidate.method == "direct"] == [late]
