@@ -121,7 +121,8 @@ def _narrow_key(topology: Topology, sketch: Sketch, source: int, target: int) ->
     box = {rank: number for number, ranks in enumerate(topology.rank_boxes) for rank in ranks}
     assert sketch.pairs is not None
     every = range(topology.num_ranks)
-    for key, same in (("across", False), ("inside", True)):
+    keys = [("across", False), ("inside", True)]
+    for key, same in sorted(keys, key=lambda each: each[1] != (box[source] == box[target])):
         freed = sketch.pairs | {(a, b) for a in every for b in every if a != b and (box[a] == box[b]) == same}
         wider = narrowed(topology, replace(sketch, pairs=frozenset(freed)))
         if fewest_hops(wider)[source, target] <= topology.num_ranks:
