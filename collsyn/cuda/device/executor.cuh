@@ -1,0 +1,131 @@
+/* Runs the channels of a plan: the steps that instructions stand for, and the loop that reads them. Kernels made for one
+ * plan (specialise.py) call the same steps with constants. */
+
+#ifndef COLLSYN_EXECUTOR_CUH
+#define COLLSYN_EXECUTOR_CUH
+
+#include "launch.cuh"
+
+namespace collsyn {
+
+/* A thread at work on a channel: block `share` of those that the channel has. */
+struct runner {
+    thread &t;
+    const launch &l;
+    const channel &c;
+    u32 number, share;
+    worker w;
+    u64 base;
+};
+
+COLLSYN_FN u8 *place(const runner &r, u32 slot, u64 offset) { return r.l.buffers[slot] + offset; }
+
+COLLSYN_FN u32 *abort_word(const launch &l, i32 rank) { return (u32 *)l.buffers[SLOTS * rank + CONTROL]; }
+
+COLLSYN_FN patience patience_of(const runner &r) { return patience{r.l.limit_ns, abort_word(r.l, r.c.rank)}; }
+
+/* One thread: says what went wrong, unless somebody has, and ends the waits of all ranks that can be reached. */
+COLLSYN_FN void fail(const runner &r, u32 code, u32 row, u64 seen, u64 wanted) {
+    report *f = r.l.failure;
+    if (!take(&f->claimed)) return;
+    f->rank = r.c.rank;
+    f->channel = r.c.number;
+    f->instruction = (i32)row;
+    f->by = (i32)load_acquire(abort_word(r.l, r.c.rank)) - 1;
+    f->seen = seen;
+    f->wanted = wanted;
+    store_release(&f->code, code);
+    if (code == ABORTED) return;
+    for (u32 rank = 0; rank < r.l.num_ranks; rank++)
+        if (u32 *word = abort_word(r.l, (i32)rank)) store_release(word, (u32)r.c.rank + 1);
+}
+
+/* All threads of the channel: what any did before, all see behind it. Whether the call goes on. */
+COLLSYN_FN bool step_barrier(runner &r, u32 row) {
+    if (r.l.blocks_per_channel == 1) {
+        meet(r.t);
+        return true;
+    }
+    meet(r.t);
+    u32 met = DONE;
+    if (r.t.index == 0) {
+        met = meet_blocks(&r.l.groups[r.number], r.l.blocks_per_channel, patience_of(r));
+        if (met != DONE) fail(r, met, row, 0, 0);
+    }
+    return !meet_any(r.t, met != DONE);
+}
+
+COLLSYN_FN void step_move(const runner &r, u32 dst_slot, u64 dst, u32 src_slot, u64 src, u64 count) {
+    copy(r.w, place(r, dst_slot, dst), place(r, src_slot, src), count);
+}
+
+COLLSYN_FN void step_reduce(
+    const runner &r, u32 dst_slot, u64 dst, u32 src_slot, u64 src, u32 src2_slot, u64 src2, u64 count) {
+    u8 *to = place(r, dst_slot, dst), *left = place(r, src_slot, src), *right = place(r, src2_slot, src2);
+#ifdef COLLSYN_DTYPE
+    reduce<COLLSYN_DTYPE, COLLSYN_OP>(r.w, to, left, right, count);
+#else
+    reduce_any(r.l.dtype, r.l.op, r.w, to, left, right, count);
+#endif
+}
+
+/* Of several blocks the last one to come raises the flag: its arrival acquires what the others released with theirs. */
+COLLSYN_FN void step_signal(runner &r, u32 at, u32 slot, u64 flag, u64 value) {
+    meet(r.t);
+    if (r.t.index != 0) return;
+    u32 blocks = r.l.blocks_per_channel;
+    if (blocks > 1) {
+        if (add_acquire_release(&r.l.arrivals[at], 1) != blocks - 1) return;
+        store_relaxed(&r.l.arrivals[at], 0);
+    }
+    raise((u64 *)place(r, slot, flag), r.base + value);
+}
+
+/* Every block looks for itself, and so acquires for itself. Whether the call goes on. */
+COLLSYN_FN bool step_wait(runner &r, u32 row, u32 slot, u64 flag, u64 value) {
+    u32 came = DONE;
+    if (r.t.index == 0) {
+        const u64 *word = (const u64 *)place(r, slot, flag);
+        u64 wanted = r.base + value;
+        came = await(patience_of(r), [&] { return !lowered(word, wanted); });
+        if (came != DONE) {
+            u64 seen = load_relaxed(word);
+            fail(r, came, row, seen > r.base ? seen - r.base : 0, value);
+        }
+    }
+    return !meet_any(r.t, came != DONE);
+}
+
+COLLSYN_FN void interpret(runner &r) {
+    for (u32 at = r.c.begin; at < r.c.end; at++) {
+        const instruction i = r.l.instructions[at];
+        if (i.barrier && !step_barrier(r, i.row)) return;
+        if (i.kind == MOVE) {
+            step_move(r, i.dst_slot, i.dst, i.src_slot, i.src, i.count);
+        } else if (i.kind == REDUCE) {
+            step_reduce(r, i.dst_slot, i.dst, i.src_slot, i.src, i.src2_slot, i.src2, i.count);
+        } else if (i.kind == SIGNAL) {
+            step_signal(r, at, i.dst_slot, i.dst, i.value);
+        } else if (i.kind == WAIT) {
+            if (!step_wait(r, i.row, i.dst_slot, i.dst, i.value)) return;
+        }
+    }
+}
+
+/* A thread's part of a launch; `run(runner)` does its channel. The block that finishes last makes flags count from
+ * further up in the next call: the others read the base before they finished. */
+template <typename Run>
+COLLSYN_FN void run_launch(thread &t, const launch &l, Run run) {
+    u32 blocks = l.blocks_per_channel, number = t.block / blocks, share = t.block % blocks;
+    runner r{t, l, l.channels[number], number, share, worker_of(t, share, blocks), l.call->base};
+    run(r);
+    meet(t);
+    if (t.index != 0) return;
+    if (add_acquire_release(&l.call->finished, 1) != l.num_channels * blocks - 1) return;
+    l.call->finished = 0;
+    l.call->base += l.rise;
+}
+
+}  // namespace collsyn
+
+#endif
