@@ -216,8 +216,10 @@ class _Run:
                 hopeless = self._hopeless(candidate, earlier)
                 if hopeless is not None:
                     planned[number] = replace(candidate, cut=hopeless, plan_s=None)
-            if number not in planned and cut_short:
-                planned[number] = replace(candidate, interrupted=True)
+            if number not in planned:
+                # Those that have a plan are kept apart from those that time was too short for.
+                why = INTERRUPTED if self.interrupted else "the time limit"
+                planned[number] = replace(candidate, interrupted=cut_short, cut=f"not simulated: {why}")
                 cut_short = False
         by_method = {candidate.method: candidate for candidate in planned.values()}
         slow = f"not simulated: over {CONTENDING:g} times the time of the quickest"

@@ -171,7 +171,8 @@ def test_interruption_keeps_the_best_so_far(run_cli, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(trial, "warm_up", lambda name, kind: None)
     monkeypatch.setattr(Paths, "synthesize", interrupt)
-    done = run_cli("synthesize", "--collective", "allgather", "--topology", "full:4", "--json", cwd=tmp_path)
+    asked = ("--collective", "allgather", "--topology", "ring:4", "--size", "1K")
+    done = run_cli("synthesize", *asked, "--json", cwd=tmp_path)
     assert done.code == 130
     verify_schedule(read_schedule(tmp_path / json.loads(done.stdout)["file"])).raise_if_bad()
     assert "interrupted; this is the best so far" in done.stderr
