@@ -26,6 +26,7 @@ OP_CODES = {name: code for code, name in enumerate(_OPS)} | {"avg": _OPS.index("
 
 DONE, STALLED, ABORTED = 0, 1, 2
 
+_SOURCES = ("executor.c", "emulate.h", "proxy.h", "job.h", "copy.h", "reduce.h")
 _BASE_FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fPIC", "-shared")
 _FLAGS = (("-march=native", *_BASE_FLAGS), _BASE_FLAGS)
 _COMPILE_LIMIT_S = 120
@@ -43,6 +44,11 @@ class Job(ctypes.Structure):
         ("polls", ctypes.c_int64),
         ("dtype", ctypes.c_int64),
         ("op", ctypes.c_int64),
+        ("proxy", ctypes.c_void_p),
+        ("region", ctypes.c_int64),
+        ("generation", ctypes.c_uint64),
+        ("asked", ctypes.c_void_p),
+        ("answered", ctypes.c_void_p),
     )
 
 
@@ -77,7 +83,7 @@ def _compiler() -> list[str] | None:
 def _built(compiler: list[str]) -> Path:
     """The library in the cache, compiled where it is not there yet; raises OSError or SubprocessError."""
     source = files("collsyn.runtime") / "native"
-    texts = {name: (source / name).read_text() for name in ("executor.c", "emulate.h", "job.h", "copy.h", "reduce.h")}
+    texts = {name: (source / name).read_text() for name in _SOURCES}
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=_COMPILE_LIMIT_S, check=True
     ).stdout
@@ -162,11 +168,20 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.collsyn_emulate.restype = ctypes.c_int
     library.collsyn_book.argtypes = [address, integer, integer]
     library.collsyn_book.restype = integer
+    library.collsyn_proxy_new.argtypes, library.collsyn_proxy_new.restype = [address], address
+    library.collsyn_proxy_words.argtypes, library.collsyn_proxy_words.restype = [address], ctypes.c_char_p
+    library.collsyn_proxy_region.argtypes = [address, integer, ctypes.c_uint64, address, ctypes.c_uint64]
+    library.collsyn_proxy_region.restype = ctypes.c_int
     for name, arguments in (
         ("collsyn_ring", [address]),
         ("collsyn_copy", [address, address, integer, integer]),
         ("collsyn_reduce", [integer, integer, address, address, address, integer]),
         ("collsyn_divide", [integer, address, integer, integer]),
+        ("collsyn_proxy_run", [address]),
+        ("collsyn_proxy_free", [address]),
+        ("collsyn_proxy_abort", [address, integer, ctypes.c_char_p]),
+        ("collsyn_proxy_leave", [address, integer]),
+        ("collsyn_proxy_state", [address, address]),
     ):
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None

@@ -12,8 +12,9 @@
 #include "copy.h"
 #include "reduce.h"
 
-/* Also the columns of the loader's record type; `flag` shares a place with `dst`, the doorbell with `src`. */
-enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT, STREAM };
+/* Also the columns of the loader's record type; `flag` shares a place with `dst`, the doorbell with `src`. From SEND on
+ * they are for ranks in other boxes: `src2` is the rank, and what is there is a place in its region. */
+enum { NOP, MOVE, REDUCE_INTO, SIGNAL, WAIT, STREAM, SEND, SEND_DIRECT, RAISE, FETCH, AWAIT };
 typedef struct {
     int64_t kind;
     void *dst;
@@ -40,6 +41,11 @@ typedef struct {
     int64_t polls; /* before sleeping */
     int64_t dtype;
     int64_t op;
+    void *proxy; /* NULL: all ranks share memory; else a region of every rank's memory that far ones name */
+    int64_t region;
+    uint64_t generation;
+    int64_t *asked;    /* of each channel: what the proxy was asked to say when it is done, */
+    int64_t *answered; /* and what it has said */
 } job;
 
 enum { DONE, STALLED, ABORTED };
