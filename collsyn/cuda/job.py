@@ -1,0 +1,231 @@
+"""Ranks on GPUs: one process a GPU, one process with all of them, or all ranks on one GPU (loopback)."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from collsyn.cuda.driver import Driver
+from collsyn.cuda.prepared import GpuPlan
+from collsyn.errors import CollsynError, DeviceError, InputError
+from collsyn.model.bind import BoundPlan
+from collsyn.model.dtypes import checked_op, dtype_of
+from collsyn.runtime.arena import machine_name
+from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
+from collsyn.runtime.pool import same_answer
+
+DEFAULT_LIMIT_S = 60.0
+# Between looks at a kernel that runs, and at whether the processes of other ranks are alive.
+_LOOK_S, _LOOK_AFTER_S = 50e-6, 0.5
+
+
+class GpuJob:
+    """The ranks of this process and how they reach the others; every process makes one and calls it in the same order.
+
+    `devices[r]` is the GPU of rank r of this process. Without a bootstrap all ranks are here. In a `with` block; an
+    exception that leaves it ends waits of the other processes by their limits.
+    """
+
+    def __init__(self, driver: Driver, devices: Mapping[int, int], bootstrap: Bootstrap | None = None) -> None:
+        """Meet the others; DeviceError for GPUs that are not there, that processes share, or on other machines."""
+        self.driver, self.devices, self.bootstrap = driver, dict(devices), bootstrap
+        self.size = len(devices) if bootstrap is None else bootstrap.size
+        self._failure: str | None = None
+        self._plans: list[GpuPlan] = []
+        self._modules: dict[int, Callable[[str], Any]] = {}
+        for rank, device in devices.items():
+            if not 0 <= device < driver.num_devices:
+                raise DeviceError(f"rank {rank} has GPU {device}; this process sees {driver.num_devices}")
+        said = self.exchange(self._introduction)
+        self.pids: dict[int, int] = {rank: one["pid"] for one in said for rank in one["ranks"]}
+        self.hosts: dict[int, str] = {rank: one["machine"] for one in said for rank in one["ranks"]}
+        _require_apart(said)
+        for device in set(devices.values()):
+            for peer in set(devices.values()):
+                driver.let_access(device, peer)
+
+    @classmethod
+    def loopback(cls, driver: Driver, num_ranks: int, device: int = 0) -> "GpuJob":
+        """All ranks on one GPU: one launch runs them."""
+        return cls(driver, dict.fromkeys(range(num_ranks), device))
+
+    @classmethod
+    def one_process(cls, driver: Driver, num_ranks: int) -> "GpuJob":
+        """A GPU for each rank, all in this process."""
+        if num_ranks > driver.num_devices:
+            raise DeviceError(f"{num_ranks} ranks need as many GPUs; this process sees {driver.num_devices}")
+        return cls(driver, {rank: rank for rank in range(num_ranks)})
+
+    @classmethod
+    def one_each(cls, driver: Driver, bootstrap: Bootstrap) -> "GpuJob":
+        """A process a rank, each with the GPU of its number on its machine (or the only one that it sees)."""
+        device = 0 if driver.num_devices == 1 else bootstrap.local_rank
+        return cls(driver, {bootstrap.rank: device}, bootstrap)
+
+    def prepare(
+        self,
+        bound: BoundPlan,
+        dtype_name: str = "float32",
+        op_name: str = "sum",
+        threads: int | None = None,
+        blocks_per_channel: int = 1,
+    ) -> GpuPlan:
+        """Get a plan ready: memory, tables, the kernel. All processes must prepare the same plan.
+
+        Raises InputError for a plan of other ranks, DeviceError where ranks disagree, a peer cannot be reached, or the
+        GPU cannot hold all blocks at once.
+        """
+        self.check()
+        self.exchange(lambda: self._request(bound, dtype_name, op_name))
+        plan = GpuPlan(self, bound, dtype_name, op_name, threads, blocks_per_channel)
+        self._plans.append(plan)
+        return plan
+
+    def module(self, device: int) -> Callable[[str], Any]:
+        """The kernels of the executor on a device, compiled at first use."""
+        if device not in self._modules:
+            from collsyn.cuda.sources import KERNEL, device_sources
+
+            self._modules[device] = self.driver.load(device, device_sources(), KERNEL)
+        return self._modules[device]
+
+    def exchange(self, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+        """What `work` returned in every process; where it failed in any, all raise."""
+        failure: CollsynError | None = None
+        try:
+            mine = work()
+        except CollsynError as error:
+            mine, failure = {"error": str(error)}, error
+        answers = [mine]
+        if self.bootstrap is not None:
+            answers = [json.loads(text) for text in self.bootstrap.allgather(json.dumps(mine).encode())]
+        failed = [rank for rank, answer in enumerate(answers) if "error" in answer]
+        if failure is not None:
+            raise failure
+        if failed:
+            self._failure = f"rank {failed[0]} failed: {answers[failed[0]]['error']}"
+            raise PeerFailed(self._failure)
+        return answers
+
+    def barrier(self) -> None:
+        """Return when all processes have called it."""
+        self.check()
+        if self.bootstrap is not None:
+            self.bootstrap.barrier()
+
+    def check(self) -> None:
+        """Raise if the job has ended."""
+        if self._failure is not None:
+            raise DeviceError(f"the job has ended: {self._failure}")
+
+    def fail(self, message: str) -> None:
+        """Let nothing more be run: flags are of no use after a failure."""
+        self._failure = self._failure or message
+
+    def wait(self, plan: GpuPlan, streams: Mapping[int, Any], limit_s: float) -> None:
+        """Return when streams are done. Kernels give up after their limit by themselves; what this adds is to end them
+        when the process of a peer is lost, and to say so. Raises DeviceError."""
+        begin = looked = time.monotonic()
+        pending = list(streams.values())
+        lost: str | None = None
+        while pending := [stream for stream in pending if not stream.is_done()]:
+            now = time.monotonic()
+            if now - looked > _LOOK_AFTER_S:
+                looked = now
+                if lost is None and (rank := self._lost()) is not None:
+                    lost = f"rank {rank} (process {self.pids[rank]}) was lost"
+                    self.fail(lost)
+                    plan.abort(rank)
+            if now - begin > limit_s + 2 * DEFAULT_LIMIT_S:
+                self.fail("a kernel does not end")
+                raise DeviceError("a kernel did not give up within its limit; the GPU may have failed (see dmesg)")
+            time.sleep(_LOOK_S)
+        if lost is not None:
+            raise PeerFailed(lost)
+
+    def close(self) -> None:
+        """Give all memory back; no process may be running a plan any more."""
+        for plan in self._plans:
+            plan.close_peers()
+        if self.bootstrap is not None and self._failure is None:
+            # Owners must not free what others still map.
+            self.bootstrap.barrier()
+        for plan in self._plans:
+            plan.free()
+        self._plans = []
+
+    def __enter__(self) -> "GpuJob":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.fail(str(error) or type(error).__name__)
+        self.close()
+
+    def _introduction(self) -> dict[str, Any]:
+        uuids = {device: self.driver.facts(device).uuid for device in set(self.devices.values())}
+        return {
+            "pid": os.getpid(),
+            "machine": machine_name(),
+            "ranks": sorted(self.devices),
+            "gpus": [[rank, uuids[device]] for rank, device in sorted(self.devices.items())],
+        }
+
+    def _request(self, bound: BoundPlan, dtype_name: str, op_name: str) -> dict[str, Any]:
+        checked_op(op_name)
+        plan = bound.plan
+        if plan.num_ranks != self.size:
+            raise InputError(f"plan {plan.name}: is for {plan.num_ranks} ranks; this job has {self.size}")
+        if bound.element_bytes != dtype_of(dtype_name).num_bytes:
+            raise InputError(
+                f"plan {plan.name}: is bound for elements of {bound.element_bytes} bytes, not for {dtype_name}"
+            )
+        sums = hashlib.sha256()
+        for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
+            sums.update(np.ascontiguousarray(array).tobytes())
+        mine = f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name} (hash {sums.hexdigest()[:12]})"
+        if self.bootstrap is not None:
+            same_answer([text.decode() for text in self.bootstrap.allgather(mine.encode())], "the plan to prepare")
+        return {}
+
+    def _lost(self) -> int | None:
+        here = machine_name()
+        for rank, pid in self.pids.items():
+            if rank not in self.devices and self.hosts[rank] == here and not _is_alive(pid):
+                return rank
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended but is not yet reaped does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _require_apart(said: list[dict[str, Any]]) -> None:
+    """Raise DeviceError where GPUs of ranks cannot reach each other by their memory."""
+    if len(said) == 1:
+        return
+    machines = [one["machine"] for one in said]
+    if len(set(machines)) > 1:
+        other = next(rank for rank, name in enumerate(machines) if name != machines[0])
+        raise DeviceError(f"ranks 0 and {other} are on different machines; GPUs must share one")
+    owners: dict[str, int] = {}
+    for one in said:
+        for rank, uuid in one["gpus"]:
+            if uuid in owners:
+                raise DeviceError(
+                    f"ranks {owners[uuid]} and {rank} have the same GPU in processes of their own, which take turns on "
+                    "it; start as many ranks as there are GPUs, or use --loopback"
+                )
+            owners[uuid] = rank

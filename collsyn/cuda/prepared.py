@@ -1,0 +1,239 @@
+"""A plan in the memory of GPUs: its buffers, the tables of its launches, and calls."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collsyn.cuda.layout import (
+    DEFAULT_THREADS,
+    DIVIDE_ENTRY,
+    ENTRY,
+    MAX_THREADS,
+    REPORT,
+    SLOTS,
+    DeviceProgram,
+    Outcome,
+    buffer_table,
+    pack,
+    rank_memory,
+)
+from collsyn.errors import DeviceError, InputError
+from collsyn.model.bind import BoundPlan
+from collsyn.model.dtypes import dtype_of
+from collsyn.model.plan import Buffer
+
+if TYPE_CHECKING:
+    from collsyn.cuda.job import GpuJob
+
+DEFAULT_LIMIT_S = 60.0
+# Blocks and threads of the kernel that divides sums into averages.
+_DIVIDE = (32, 256)
+
+
+@dataclass(eq=False)
+class _Launch:
+    """What runs the ranks of one device."""
+
+    device: int
+    program: DeviceProgram
+    kernel: Any
+    divide: Any
+    stream: Any
+    addresses: dict[str, int]
+    table: np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class GpuPlan:
+    """A prepared plan: fill `input(rank)`, `run`, read `output(rank)`.
+
+    Both are arrays of the driver's kind (CuPy) in the storage type of the elements, valid until `close`. Buffers of a
+    user take their place with `register`.
+    """
+
+    def __init__(
+        self,
+        job: "GpuJob",
+        bound: BoundPlan,
+        dtype_name: str,
+        op_name: str,
+        threads: int | None,
+        blocks_per_channel: int,
+    ) -> None:
+        """Made by `GpuJob.prepare`."""
+        self.job, self.bound, self.dtype = job, bound, dtype_of(dtype_name)
+        self.threads = DEFAULT_THREADS if threads is None else threads
+        if not 32 <= self.threads <= MAX_THREADS or self.threads % 32:
+            raise InputError(f"threads: is {self.threads}; expected a multiple of 32 up to {MAX_THREADS}")
+        self._own: dict[int, int] = {}
+        self._opened: list[tuple[int, int]] = []
+        self._elsewhere: dict[tuple[int, Buffer], int] = {}
+        self._launches: list[_Launch] = []
+        self._others: list[tuple[int, int]] = []
+        try:
+            bases = self._meet()
+            for device in sorted(set(job.devices.values())):
+                ranks = [rank for rank, of_rank in job.devices.items() if of_rank == device]
+                program = pack(bound, dtype_name, op_name, ranks, blocks_per_channel)
+                self._launches.append(self._placed(device, program, bases[device]))
+        except BaseException:
+            self.close_peers()
+            self.free()
+            raise
+
+    @property
+    def grid(self) -> int:
+        """Blocks of all launches of this process."""
+        return sum(launch.program.grid for launch in self._launches)
+
+    def input(self, rank: int) -> Any:
+        """The input of a rank of this process."""
+        return self._array(rank, Buffer.INPUT)
+
+    def output(self, rank: int) -> Any:
+        """The output of a rank of this process."""
+        return self._array(rank, Buffer.OUTPUT)
+
+    def register(self, addresses: Mapping[int, tuple[int, int]]) -> None:
+        """Let the next calls work on users' input and output of ranks of this process, in place of our own.
+
+        The plan must be bound with lent buffers (peers never touch them). Copies two words a rank, and waits.
+        """
+        if not self.bound.is_lent:
+            raise InputError(f"plan {self.bound.plan.name}: is bound with buffers of its own; bind it with lent ones")
+        for rank, (first, second) in addresses.items():
+            self._elsewhere[rank, Buffer.INPUT] = first
+            self._elsewhere[rank, Buffer.OUTPUT] = second
+        for launch in self._launches:
+            for (rank, buffer), address in self._elsewhere.items():
+                launch.table[SLOTS * rank + buffer] = address
+            self.job.driver.write(launch.device, launch.addresses["buffers"], launch.table)
+
+    def run(self, limit_s: float = DEFAULT_LIMIT_S) -> None:
+        """One call, waited for. Raises DeviceError where a wait of the plan took longer than `limit_s` (the message
+        names rank, channel and instruction) or another rank failed; the job has ended then."""
+        self.job.check()
+        self.enqueue(limit_s)
+        self.wait(limit_s)
+
+    def enqueue(self, limit_s: float = DEFAULT_LIMIT_S, streams: Mapping[int, Any] | None = None) -> None:
+        """Give one call to the streams (of the devices; the plan's own by default) and return at once."""
+        driver = self.job.driver
+        for launch in self._launches:
+            stream = launch.stream if streams is None else streams[launch.device]
+            argument = launch.program.launch(launch.addresses, limit_s)[()]
+            driver.launch(launch.device, launch.kernel, stream, launch.program.grid, self.threads, argument, True)
+            if len(launch.program.divisions):
+                driver.launch(launch.device, launch.divide, stream, *_DIVIDE, argument, False)
+
+    def wait(self, limit_s: float = DEFAULT_LIMIT_S, streams: Mapping[int, Any] | None = None) -> None:
+        """Return when all calls that were given to the streams are done; raises what `run` raises."""
+        own = {launch.device: launch.stream for launch in self._launches}
+        self.job.wait(self, own if streams is None else streams, limit_s)
+        failures = []
+        for launch in self._launches:
+            report = np.zeros(1, dtype=REPORT)
+            self.job.driver.read(launch.device, launch.addresses["report"], report)
+            words = launch.program.failure(report[0])
+            if words is not None:
+                failures.append((report[0]["code"] == Outcome.ABORTED, words))
+        if failures:
+            # Whoever gave up for another one's sake knows less.
+            message = min(failures)[1]
+            self.job.fail(message)
+            raise DeviceError(message)
+
+    def streams(self) -> dict[int, Any]:
+        """The plan's own stream of every device."""
+        return {launch.device: launch.stream for launch in self._launches}
+
+    def abort(self, rank: int) -> None:
+        """End the waits of this process's ranks, for that rank is lost."""
+        word = np.array([rank + 1], dtype=np.uint32)
+        for own, address in self._own.items():
+            self.job.driver.write_aside(self.job.devices[own], address, word)
+
+    def close_peers(self) -> None:
+        """Unmap memory of other processes."""
+        for device, address in self._opened:
+            self.job.driver.close(device, address)
+        self._opened = []
+
+    def free(self) -> None:
+        """Give back what this process owns."""
+        for rank, address in self._own.items():
+            self.job.driver.free(self.job.devices[rank], address)
+        for device, address in self._others:
+            self.job.driver.free(device, address)
+        self._own, self._others, self._launches = {}, [], []
+
+    def _meet(self) -> dict[int, list[int]]:
+        """Allocate, and find where each device reaches every rank's memory (0 where no instruction needs it)."""
+        job, driver = self.job, self.job.driver
+
+        def allocate() -> dict[str, Any]:
+            handles = {}
+            for rank, device in job.devices.items():
+                memory = rank_memory(self.bound, rank)
+                self._own[rank] = driver.allocate(device, memory.size)
+                if job.bootstrap is not None:
+                    handles[rank] = driver.export(device, self._own[rank]).hex()
+            return {"handles": handles}
+
+        handles: dict[int, str] = {}
+        for answer in job.exchange(allocate):
+            handles |= {int(rank): handle for rank, handle in answer["handles"].items()}
+        bases = {device: [0] * self.bound.plan.num_ranks for device in job.devices.values()}
+
+        def reach() -> dict[str, Any]:
+            for device, of_device in bases.items():
+                for rank in range(self.bound.plan.num_ranks):
+                    if rank in self._own:
+                        of_device[rank] = self._own[rank]
+                    else:
+                        of_device[rank] = driver.open(device, bytes.fromhex(handles[rank]))
+                        self._opened.append((device, of_device[rank]))
+            return {}
+
+        job.exchange(reach)
+        return bases
+
+    def _placed(self, device: int, program: DeviceProgram, bases: list[int]) -> _Launch:
+        driver = self.job.driver
+        module = self.job.module(device)
+        kernel = module(ENTRY)
+        room = driver.resident_blocks(device, kernel, self.threads)
+        if program.grid > room:
+            raise DeviceError(
+                f"plan {self.bound.plan.name}: needs {program.grid} blocks of {self.threads} threads at once on GPU "
+                f"{device}, which holds {room}; use fewer channels, blocks a channel or threads"
+            )
+        table = buffer_table(self.bound, bases, self._elsewhere)
+        arrays = {
+            "instructions": program.instructions,
+            "channels": program.channels,
+            "divisions": program.divisions,
+            "buffers": table,
+        }
+        addresses = {}
+        for name, array in arrays.items():
+            addresses[name] = self._allocated(device, array.nbytes)
+            driver.write(device, addresses[name], array)
+        for name, size in program.work_sizes().items():
+            addresses[name] = self._allocated(device, size)
+        return _Launch(device, program, kernel, module(DIVIDE_ENTRY), driver.stream(device), addresses, table)
+
+    def _allocated(self, device: int, num_bytes: int) -> int:
+        address = self.job.driver.allocate(device, num_bytes)
+        self._others.append((device, address))
+        return address
+
+    def _array(self, rank: int, buffer: Buffer) -> Any:
+        if rank not in self._own:
+            raise InputError(f"rank {rank} is not of this process; expected one of {sorted(self._own)}")
+        if self.bound.is_lent:
+            raise InputError(f"plan {self.bound.plan.name}: works on buffers of the user")
+        memory, size = rank_memory(self.bound, rank), int(self.bound.buffer_bytes[rank, buffer])
+        address = self._own[rank] + memory.offsets[buffer]
+        return self.job.driver.array(self.job.devices[rank], address, size, self.dtype.storage)
