@@ -80,6 +80,15 @@ class Segment:
         return self.bytes[offset : offset + 8 * count].view(np.uint64)
 
 
+class Elsewhere:
+    """Stands for a segment of a rank in another box: offsets into it are what is known of its addresses."""
+
+    address = 0
+
+    def populate(self) -> None:
+        """Its owner does."""
+
+
 def _free_bytes() -> int | None:
     """Memory of this machine that can be had without swapping; None where the system does not say."""
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collsyn.errors import DeviceError
+from collsyn.runtime.mpi_library import Post
 
 DEFAULT_LIMIT_S = 60.0
 
@@ -26,7 +27,8 @@ class Bootstrap(ABC):
     """One rank's view of the job: who it is, and `allgather` and `barrier` among all ranks.
 
     Every call ends within `limit_s` seconds or raises DeviceError. Whoever starts the rank calls `end` when its work is
-    over, which tells those who registered with `at_end` (a host context, say) whether it failed.
+    over, which tells those who registered with `at_end` (a host context, say) whether it failed. `post` is how ranks in
+    other boxes are reached, where MPI is.
     """
 
     rank: int
@@ -35,6 +37,7 @@ class Bootstrap(ABC):
 
     def __init__(self, limit_s: float = DEFAULT_LIMIT_S) -> None:
         self.limit_s = limit_s
+        self.post: Post | None = None
         self._at_end: list[Callable[[str | None], None]] = []
 
     @abstractmethod
@@ -139,6 +142,7 @@ class MpiBootstrap(Bootstrap):
         self._check_world(MPI.COMM_WORLD.Get_size(), expected_size)
         self.comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.post = Post(MPI.COMM_WORLD.Dup(), tuple(range(self.size)))
         self.comm.Barrier()
         _unlink_shared_memory()
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)

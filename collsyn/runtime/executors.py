@@ -63,6 +63,8 @@ class NativeExecutor:
         """`polls` of all waiting channels come before sleep."""
         self._library, self._keep = library, (program, control)
         self.next: I64 = np.zeros(len(program.end), dtype=np.int64)
+        self._asked = np.zeros((2, len(program.end)), dtype=np.int64)
+        route = program.route
         self._job = Job(
             instructions=program.records.ctypes.data,
             end=program.end.ctypes.data,
@@ -72,6 +74,11 @@ class NativeExecutor:
             polls=polls,
             dtype=DTYPE_CODES[dtype_name],
             op=OP_CODES[op_name],
+            proxy=None if route is None else route.proxy.address,
+            region=0 if route is None else route.region,
+            generation=0 if route is None else route.generation,
+            asked=self._asked[0].ctypes.data,
+            answered=self._asked[1].ctypes.data,
         )
         self._pointer = ctypes.byref(self._job)
 

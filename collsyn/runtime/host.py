@@ -1,4 +1,4 @@
-"""The host backend: ranks on one machine run plans on memory that they share, and end together if one of them fails."""
+"""The host backend: ranks run plans on memory that they share, between boxes over MPI, and end if one of them fails."""
 
 import ctypes
 import hashlib
@@ -19,28 +19,33 @@ from collsyn.model.dtypes import checked_op, dtype_of
 from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
+from collsyn.runtime.boxes import Boxes, box_name
 from collsyn.runtime.calls import Calls
 from collsyn.runtime.cores import keep_to_core
+from collsyn.runtime.crossing import Route
 from collsyn.runtime.emulation import Books, Emulation, Moments
 from collsyn.runtime.executors import make_executor
 from collsyn.runtime.native_loader import native_library
 from collsyn.runtime.pool import Pool, Slot, same_answer
 from collsyn.runtime.program import barrier_program, make_program, peers_of, rank_layout
+from collsyn.runtime.proxy import FarControl, Proxy
+from collsyn.runtime.transport import context_numbers, make_proxy
 
 DEFAULT_LIMIT_S = 60.0
 
 
 class HostContext:
-    """One rank of a job on this machine; all ranks make one, and then call its methods in the same order.
+    """One rank of a job; all ranks make one, and then call its methods in the same order.
 
     Used in a `with` block, an exception that leaves the block ends the other ranks, too.
     """
 
-    def __init__(self, bootstrap: Bootstrap, own_cores: bool = False) -> None:
-        """Meet the other ranks; DeviceError where one is missing or on another machine.
+    def __init__(self, bootstrap: Bootstrap, own_cores: bool = False, box: str | None = None) -> None:
+        """Meet the other ranks; DeviceError where one is missing or cannot be reached.
 
-        With `own_cores` each rank keeps, until `close`, to a core of its own, where there are enough and no launcher
-        has seen to that.
+        Ranks that say the same `box` share memory (None: those of one machine, see `box_name`, of which then each must
+        have as many). With `own_cores` each rank keeps, until `close`, to a core of its own, where there are enough and
+        no launcher has seen to that.
         """
         self.bootstrap = bootstrap
         self.rank, self.size = bootstrap.rank, bootstrap.size
@@ -50,10 +55,12 @@ class HostContext:
         self._cores_before: set[int] | None = None
         self._pool = Pool(self.rank)
         self.books = Books(self.rank)
-        self.controls: list[Control] = []
-        self._meet(own_cores)
-        barrier = barrier_program(self.rank, [control.address for control in self.controls])
-        self._barrier = Calls(self, barrier, lambda record: f"barrier, round {record // 2}: waits")
+        self.controls: list[Control | FarControl] = []
+        self._proxy: Proxy | None = None
+        self._prepared = 0
+        self._meet(own_cores, box)
+        barrier = barrier_program(self.rank, [control.address for control in self.controls], self._route(0, 0))
+        self._barrier = Calls(self, barrier, self._barrier_round)
         bootstrap.at_end(self._end)
 
     def prepare(
@@ -76,6 +83,8 @@ class HostContext:
         def choose() -> dict[str, Any]:
             nonlocal slot
             _check_request(bound, self.size, dtype_name, op_name, in_place)
+            if self._proxy is not None and emulation is not None:
+                raise InputError("emulation: takes memory that all ranks share; these are in several boxes")
             # Executors follow addresses blindly.
             check_ranges(bound)
             flag_ids(bound.plan)
@@ -91,9 +100,13 @@ class HostContext:
         slot.own.bytes[: int(bound.plan.num_flags[self.rank]) * LINE] = 0
 
         def meet() -> dict[str, Any]:
-            slot.meet(self.rank, [control.pid for control in self.controls], [answer["fd"] for answer in answers])
+            pids, fds = [control.pid for control in self.controls], [answer["fd"] for answer in answers]
+            slot.meet(self.rank, self.near, pids, fds)
             for peer in peers_of(bound, self.rank):
                 slot.segments[peer].populate()
+            self._prepared += 1
+            if self._proxy is not None:
+                self._proxy.offer(slot.number, self._prepared, slot.own.address, slot.own.size)
             self.books.meet(emulation, self.controls[0].pid, answers[0]["books"])
             return {}
 
@@ -101,7 +114,8 @@ class HostContext:
         # Everyone has mapped it.
         slot.own.seal()
         self.books.seal()
-        return PreparedPlan(self, bound, dtype_name, op_name, slot, emulation)
+        route = self._route(slot.number, self._prepared)
+        return PreparedPlan(self, bound, dtype_name, op_name, slot, emulation, route)
 
     def barrier(self, timeout_s: float = DEFAULT_LIMIT_S) -> None:
         """Return when all ranks have called it; raises DeviceError after `timeout_s`."""
@@ -110,6 +124,8 @@ class HostContext:
 
     def give_back(self, slot: Slot) -> None:
         """Let later plans use a slot of memory."""
+        if self._proxy is not None:
+            self._proxy.withdraw(slot.number)
         self._pool.give_back(slot)
 
     def abort(self, message: str) -> None:
@@ -117,12 +133,16 @@ class HostContext:
         if self._failure is not None or self._closed:
             return
         self._failure = message
-        self.controls[self.rank].text = message
+        self.own_control.text = message
         library = native_library()
         for control in self.controls:
+            if isinstance(control, FarControl):
+                continue
             control.abort(self.rank)
             if library is not None:
                 library.collsyn_ring(ctypes.c_void_p(control.address))
+        if self._proxy is not None:
+            self._proxy.abort(self.rank, message)
 
     def close(self) -> None:
         """Leave the job in good order; prepared plans and their arrays must not be used afterwards."""
@@ -131,11 +151,14 @@ class HostContext:
         self._closed = True
         if self._cores_before is not None:
             os.sched_setaffinity(0, self._cores_before)
-        self.controls[self.rank].close()
+        if self._proxy is not None:
+            self._proxy.close(in_order=self._failure is None and self.own_control.aborted_by is None)
+        self.own_control.close()
         self._pool.close()
         self.books.seal()
         for control in self.controls:
-            control.forget()
+            if isinstance(control, Control):
+                control.forget()
 
     def __enter__(self) -> "HostContext":
         return self
@@ -153,16 +176,18 @@ class HostContext:
             raise DeviceError("this host context is closed")
         if self._failure is not None:
             raise DeviceError(f"the job has ended: {self._failure}")
-        if self.controls[self.rank].aborted_by is not None:
+        if self.own_control.aborted_by is not None:
             raise self.peer_failed()
 
     def look_after_peers(self) -> None:
         """End the job if a peer's process has ended before its time."""
+        problem = None if self._proxy is None else self._proxy.problem()
         for rank, control in enumerate(self.controls):
             if rank != self.rank and control.is_lost():
-                message = f"rank {rank} (process {control.pid}) was lost"
-                self.abort(message)
-                raise PeerFailed(message)
+                problem = f"{self.boxes.words(rank)} (process {control.pid}) was lost"
+        if problem is not None:
+            self.abort(problem)
+            raise PeerFailed(problem)
 
     def peer_failed(self) -> PeerFailed:
         """The error to raise once another rank has ended the job."""
@@ -175,38 +200,77 @@ class HostContext:
     @property
     def own_control(self) -> Control:
         """This rank's control block."""
-        return self.controls[self.rank]
+        own = self.controls[self.rank]
+        assert isinstance(own, Control)
+        return own
 
-    def _meet(self, own_cores: bool) -> None:
+    def _route(self, region: int, generation: int) -> Route | None:
+        """How far ranks reach a region of this context; None where none are far."""
+        return None if self._proxy is None else Route(self._proxy, region, generation)
+
+    def _barrier_round(self, record: int) -> str:
+        """Where a rank stands that waits in a barrier."""
+        turn = record // 2
+        whom = (self.rank - (1 << turn)) % self.size
+        return f"barrier, round {turn}: waits for {self.boxes.words(whom)}"
+
+    def _meet(self, own_cores: bool, box: str | None) -> None:
         own: OwnSegment | None = None
+        must_be_equal = box is None
 
         def offer() -> dict[str, Any]:
-            nonlocal own
+            nonlocal own, box
             own = OwnSegment(CONTROL_BYTES)
-            cores = sorted(os.sched_getaffinity(0))
-            return {"pid": os.getpid(), "fd": own.fd, "machine": machine_name(), "cores": cores}
+            machine, cores = machine_name(), sorted(os.sched_getaffinity(0))
+            box = box or box_name(self.rank, machine)
+            number = context_numbers.next()
+            return {"pid": os.getpid(), "fd": own.fd, "machine": machine, "box": box, "cores": cores, "number": number}
 
         answers = self._exchange(offer)
-        assert own is not None
-        same_machine = [answer["machine"] for answer in answers]
-        if len(set(same_machine)) > 1:
-            other = next(rank for rank, name in enumerate(same_machine) if name != same_machine[0])
-            raise DeviceError(f"ranks 0 and {other} are on different machines; host ranks must share one")
+        assert own is not None and box is not None
+        self.box, self.boxes = box, Boxes.of([answer["box"] for answer in answers])
+        self.near = self.boxes.near(self.rank)
+        if self.boxes.count > 1 and must_be_equal:
+            self.boxes.check_equal()
 
-        # Launchers may have bound each rank to a core of its own.
-        allowed = [answer["cores"] for answer in answers]
-        self.is_crowded = self.size > len({core for cores in allowed for core in cores})
-        if own_cores and not self.is_crowded and all(cores == allowed[0] for cores in allowed):
+        # Launchers may have bound each rank to a core of its own; where there are proxies, they need cores, too.
+        here = [answer for answer in answers if answer["machine"] == answers[self.rank]["machine"]]
+        allowed = [answer["cores"] for answer in here]
+        threads = len(here) * min(self.boxes.count, 2)
+        self.is_crowded = threads > len({core for cores in allowed for core in cores})
+        own_cores &= self.boxes.count == 1 and not self.is_crowded
+        if own_cores and all(cores == allowed[0] for cores in allowed):
             self._cores_before = keep_to_core(allowed[0], self.rank)
 
         def attach_all() -> dict[str, Any]:
             for rank, answer in enumerate(answers):
+                if rank not in self.near:
+                    self.controls.append(FarControl(answer["pid"]))
+                    continue
                 segment = own if rank == self.rank else attach(answer["pid"], answer["fd"], own.size)
                 self.controls.append(Control(segment, answer["pid"]))
+            if self.boxes.count > 1:
+                self._open_proxy(own, context_numbers.agree(answer["number"] for answer in answers))
             return {}
 
         self._exchange(attach_all)
         own.seal()
+        if self._proxy is not None:
+            self._proxy.start()
+
+    def _open_proxy(self, own: OwnSegment, number: int) -> None:
+        post = self.bootstrap.post
+        if post is None:
+            far = next(rank for rank in range(self.size) if rank not in self.near)
+            raise DeviceError(
+                f"{self.boxes.words(self.rank)} and {self.boxes.words(far)} share no memory, and only ranks that MPI "
+                "started (mpirun, srun) reach other boxes"
+            )
+        self._proxy = make_proxy(self.rank, self.boxes, self.own_control, post, number, self.is_crowded)
+        self._proxy.offer(0, 0, own.address, own.size)
+        for control in self.controls:
+            if isinstance(control, FarControl):
+                control.proxy = self._proxy
 
     def _exchange(self, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
         """What `work` returned on every rank; where it failed on any, all ranks raise."""
@@ -248,19 +312,20 @@ class PreparedPlan:
         op_name: str,
         slot: Slot,
         emulation: Emulation | None,
+        route: Route | None,
     ) -> None:
         """Made by `HostContext.prepare`."""
         self._context, self._slot, rank = context, slot, context.rank
         self._is_closed = False
         dtype = dtype_of(dtype_name)
-        program = make_program(
-            bound, rank, slot.segments, [control.address for control in context.controls], dtype.num_bytes
-        )
+        bells = [control.address for control in context.controls]
+        program = make_program(bound, rank, slot.segments, bells, dtype.num_bytes, context.near, route)
 
         def describe(record: int) -> str:
             channel, instruction = program.place_of(record)
             row = int(program.rows[record])
-            return f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
+            where = f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
+            return where + context.boxes.awaited(program.peer_of(record, bound))
 
         if emulation is None:
             executor = make_executor(program, context.own_control, dtype_name, op_name, context.is_crowded)

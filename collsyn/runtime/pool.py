@@ -1,10 +1,10 @@
 """Segments that prepared plans run in: each is used again once its plan is closed and a later one fits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from collsyn.errors import DeviceError
-from collsyn.runtime.arena import OwnSegment, Segment, attach
+from collsyn.runtime.arena import Elsewhere, OwnSegment, Segment, attach
 
 
 @dataclass(eq=False)
@@ -17,14 +17,15 @@ class Slot:
     number: int
     sizes: list[int]
     own: OwnSegment
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Segment | Elsewhere] = field(default_factory=list)
     in_use: bool = True
 
-    def meet(self, rank: int, pids: Sequence[int], fds: Sequence[int]) -> None:
-        """Map the segments of all ranks, which their owners hold open under these numbers."""
+    def meet(self, rank: int, near: Collection[int], pids: Sequence[int], fds: Sequence[int]) -> None:
+        """Map the segments of the ranks that are near, which their owners hold open under these numbers."""
         if not self.segments:
-            peers = enumerate(zip(pids, fds, self.sizes, strict=True))
-            self.segments = [self.own if peer == rank else attach(*where) for peer, where in peers]
+            for peer, where in enumerate(zip(pids, fds, self.sizes, strict=True)):
+                found = self.own if peer == rank else attach(*where) if peer in near else Elsewhere()
+                self.segments.append(found)
 
 
 class Pool:
