@@ -19,6 +19,9 @@ from collsyn.runtime.launch import launch
 # Of a whole sweep; that a single call does not hang is watched in seconds.
 LIMIT_S = 6 * 3600.0
 
+# The launcher that starts nothing.
+HERE = "here"
+
 Watch = Callable[[Row], None]
 _OfRanks = Sequence[Mapping[str, Any]]
 
@@ -30,7 +33,8 @@ class BenchOptions:
     `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (`mpi`, `gloo`), `launcher` is that of
     `launch`. With `emulate`, ranks run at the pace of that machine, and times are those of it. `in_place` asks for
     calls in place as well, `yardstick` for the plain exchange between the blocks of calls, which says how fast the
-    machine itself was at that time.
+    machine itself was at that time. `backend` is `host` or `cuda`: there ranks are processes where the launcher starts
+    some, else (launcher `here`) all in this process, with a GPU each or (`loopback`) all on one.
     """
 
     sizes: tuple[int, ...]
@@ -46,6 +50,8 @@ class BenchOptions:
     emulate: Topology | None = None
     in_place: bool = True
     yardstick: bool = False
+    backend: str = "host"
+    loopback: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +94,21 @@ class Job:
         }
         self._heard = {}
         self._launched += 1
-        found = launch(
-            "collsyn.bench.worker:run_cases",
-            arguments,
-            self.source.num_ranks,
-            self.options.launcher,
-            LIMIT_S,
-            self._hear,
-        )
+        found = self._run(arguments)
         for index in range(len(self.cases)):
             if len(self._found[index]) < self._launched:
                 self._take(index, [of_rank[index] for of_rank in found])
+
+    def _run(self, arguments: Mapping[str, Any]) -> Sequence[Sequence[Mapping[str, Any]]]:
+        """Results by rank, then case."""
+        options, num_ranks = self.options, self.source.num_ranks
+        if options.backend == "cuda" and options.launcher == HERE:
+            from collsyn.bench.gpu import run_here
+            from collsyn.cuda.cupy_driver import CupyDriver
+
+            return run_here(CupyDriver(), num_ranks, options.loopback, arguments, self._hear)
+        target = f"collsyn.bench.{'gpu' if options.backend == 'cuda' else 'worker'}:run_cases"
+        return launch(target, arguments, num_ranks, options.launcher, LIMIT_S, self._hear)
 
     def rows(self) -> list[Row]:
         """A row a case, once all launches are over."""

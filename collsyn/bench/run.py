@@ -60,7 +60,7 @@ def bench_all(
         for job in jobs if (launches - turn) % 2 else reversed(jobs):
             job.launch()
     num_ranks = max(benchmark.source.num_ranks for benchmark in benchmarks)
-    devices = [{"rank": rank, "group": 0, "device": rank, "device_info": "host"} for rank in range(num_ranks)]
+    devices = _devices(benchmarks[0].options, num_ranks)
     rows = [row for job in jobs for row in job.rows()]
     return BenchResult(rows, _config(benchmarks, launches), _provenance(benchmarks), devices)
 
@@ -122,7 +122,7 @@ def _config(benchmarks: Sequence[Benchmark], launches: int) -> dict[str, Any]:
     sizes = [size for benchmark in benchmarks for size in benchmark.options.sizes]
     return {
         "nthreads": 1,
-        "ngpus": 0,
+        "ngpus": int(options.backend == "cuda"),
         "minimum_bytes": min(sizes),
         "maximum_bytes": max(sizes),
         "warmup_iters": options.warmup,
@@ -139,7 +139,7 @@ def _provenance(benchmarks: Sequence[Benchmark]) -> dict[str, Any]:
     return {
         "tool": "collsyn",
         "version": __version__,
-        "backend": "host",
+        "backend": options.backend,
         "launcher": options.launcher if options.launcher in ("fork", "mpirun") else "own",
         "seed": options.seed,
         "options": digest(repr([sorted(asdict(benchmark.options).items()) for benchmark in benchmarks])),
@@ -147,6 +147,15 @@ def _provenance(benchmarks: Sequence[Benchmark]) -> dict[str, Any]:
         "emulated": None if options.emulate is None else options.emulate.name,
         "machine": machine_facts(),
     }
+
+
+def _devices(options: BenchOptions, num_ranks: int) -> list[dict[str, Any]]:
+    """What each rank runs on, in the words of nccl-tests."""
+    kind = "host"
+    if options.backend == "cuda":
+        kind = "GPU, loopback" if options.loopback else "GPU"
+    device = [0 if options.loopback else rank for rank in range(num_ranks)]
+    return [{"rank": rank, "group": 0, "device": device[rank], "device_info": kind} for rank in range(num_ranks)]
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """The driver of CUDA GPUs, through CuPy (cupy-cuda12x or cupy-cuda13x)."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,11 +122,15 @@ class CupyDriver:
         with self._on(device):
             return self._cupy.ndarray((num_bytes // dtype.itemsize,), dtype=dtype, memptr=pointer)
 
-    def load(self, device: int, sources: Mapping[str, str], kernel: str) -> Callable[[str], Any]:
-        """A module made by NVRTC for the device's architecture."""
-        from collsyn.cuda.nvrtc import device_image
+    def load(self, device: int, source: str, name: str) -> Callable[[str], Any]:
+        """A module made by NVRTC for the device's architecture, or the nearest one before it of the same generation."""
+        from collsyn.cuda.nvrtc import architectures, compile_kernel
 
-        image = device_image(self.facts(device).architecture, sources, kernel)
+        major, minor = self.facts(device).architecture
+        known = [each for each in architectures() if each // 10 == major and each % 10 <= minor]
+        if not known:
+            raise DeviceError(f"GPU {device}: NVRTC does not compile for compute capability {major}.{minor}")
+        image = compile_kernel(source, max(known), name=name)
         with self._on(device):
             module = self._cupy.cuda.function.Module()
             module.load(image)

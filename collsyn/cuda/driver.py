@@ -1,6 +1,6 @@
 """What GPUs must offer. CuPy is one driver (cupy_driver.py); tests bring one whose kernels are threads of the host."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,8 +77,8 @@ class Driver(Protocol):
     def array(self, device: int, address: int, num_bytes: int, dtype: np.dtype[Any]) -> Any:
         """An array of the driver's own kind on memory of a device."""
 
-    def load(self, device: int, sources: Mapping[str, str], kernel: str) -> Callable[[str], Any]:
-        """Compile a kernel's file; what gives the kernel of each entry's name."""
+    def load(self, device: int, source: str, name: str) -> Callable[[str], Any]:
+        """Compile a source that may include the headers of `device/`; what gives the kernel of each entry's name."""
 
     def resident_blocks(self, device: int, kernel: Any, threads: int) -> int:
         """Blocks of a kernel that the whole device holds at once."""

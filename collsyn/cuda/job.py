@@ -86,12 +86,19 @@ class GpuJob:
         self._plans.append(plan)
         return plan
 
+    def release(self, plan: GpuPlan) -> None:
+        """Give a plan's memory back; every process must release its plans in the same order."""
+        plan.close_peers()
+        self.barrier()
+        plan.free()
+        self._plans.remove(plan)
+
     def module(self, device: int) -> Callable[[str], Any]:
         """The kernels of the executor on a device, compiled at first use."""
         if device not in self._modules:
             from collsyn.cuda.sources import KERNEL, device_sources
 
-            self._modules[device] = self.driver.load(device, device_sources(), KERNEL)
+            self._modules[device] = self.driver.load(device, device_sources()[KERNEL], KERNEL)
         return self._modules[device]
 
     def exchange(self, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -117,20 +117,28 @@ class GpuPlan:
         self.enqueue(limit_s)
         self.wait(limit_s)
 
-    def enqueue(self, limit_s: float = DEFAULT_LIMIT_S, streams: Mapping[int, Any] | None = None) -> None:
-        """Give one call to the streams (of the devices; the plan's own by default) and return at once."""
-        driver = self.job.driver
+    def enqueue(self, limit_s: float = DEFAULT_LIMIT_S) -> None:
+        """Give one call to the plan's streams and return at once."""
         for launch in self._launches:
-            stream = launch.stream if streams is None else streams[launch.device]
-            argument = launch.program.launch(launch.addresses, limit_s)[()]
-            driver.launch(launch.device, launch.kernel, stream, launch.program.grid, self.threads, argument, True)
-            if len(launch.program.divisions):
-                driver.launch(launch.device, launch.divide, stream, *_DIVIDE, argument, False)
+            self._enqueue(launch, limit_s)
 
-    def wait(self, limit_s: float = DEFAULT_LIMIT_S, streams: Mapping[int, Any] | None = None) -> None:
+    def enqueue_on(self, device: int, calls: int = 1, limit_s: float = DEFAULT_LIMIT_S) -> None:
+        """Give calls of the ranks of one device to its stream; the other devices must get as many."""
+        for launch in self._launches:
+            if launch.device == device:
+                for _ in range(calls):
+                    self._enqueue(launch, limit_s)
+
+    def _enqueue(self, launch: _Launch, limit_s: float) -> None:
+        driver, program = self.job.driver, launch.program
+        argument = program.launch(launch.addresses, limit_s)[()]
+        driver.launch(launch.device, launch.kernel, launch.stream, program.grid, self.threads, argument, True)
+        if len(program.divisions):
+            driver.launch(launch.device, launch.divide, launch.stream, *_DIVIDE, argument, False)
+
+    def wait(self, limit_s: float = DEFAULT_LIMIT_S) -> None:
         """Return when all calls that were given to the streams are done; raises what `run` raises."""
-        own = {launch.device: launch.stream for launch in self._launches}
-        self.job.wait(self, own if streams is None else streams, limit_s)
+        self.job.wait(self, self.streams(), limit_s)
         failures = []
         for launch in self._launches:
             report = np.zeros(1, dtype=REPORT)

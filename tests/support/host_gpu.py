@@ -9,7 +9,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.cuda.driver import DeviceFacts
-from collsyn.cuda.sources import cached
+from collsyn.cuda.sources import cached, headers
 from collsyn.errors import DeviceError
 
 # However many a launch asks for: threads of the host are dear.
@@ -81,8 +81,8 @@ class HostGpuDriver:
         raw = (ctypes.c_uint8 * num_bytes).from_address(address)
         return np.frombuffer(raw, dtype=np.uint8).view(dtype)
 
-    def load(self, device: int, sources: Mapping[str, str], kernel: str) -> Callable[[str], Any]:
-        library = ctypes.CDLL(str(_compiled(tuple(sorted(sources.items())), kernel)))
+    def load(self, device: int, source: str, name: str) -> Callable[[str], Any]:
+        library = ctypes.CDLL(str(_compiled(tuple(sorted({**headers(), name: source}.items())), name)))
         library.host_launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
         return lambda entry: (library, ctypes.cast(getattr(library, entry), ctypes.c_void_p).value)
 
