@@ -1,6 +1,7 @@
 """Sockets between the ranks of any group, made when the group first meets, without the help of other ranks."""
 
 import contextlib
+import hmac
 import json
 import os
 import select
@@ -18,6 +19,7 @@ _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 1024
 _GREETING_LIMIT_S = 5.0
 _LOOK_S = 0.1
+_TCP = "tcp"
 
 
 class GroupBootstrap(SocketBootstrap):
@@ -36,16 +38,25 @@ class GroupBootstrap(SocketBootstrap):
 
 
 class Switchboard:
-    """This rank's door for other ranks: a socket with a name in Linux's abstract space, which no file stands for."""
+    """This rank's door for other ranks: a socket with a name in Linux's abstract space, which no file stands for.
 
-    def __init__(self) -> None:
+    For ranks in several boxes it is one of TCP, and lets in who knows a secret that is part of the name.
+    """
+
+    def __init__(self, is_for_boxes: bool = False) -> None:
         """Open the door; DeviceError where the system refuses."""
-        self.name = f"collsyn-{os.getpid()}-{os.urandom(8).hex()}"
         self._waiting: dict[tuple[str, int], socket.socket] = {}
         self._changed = threading.Condition()
+        self._secret = os.urandom(16).hex() if is_for_boxes else ""
         try:
-            self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._door.bind(b"\0" + self.name.encode())
+            if is_for_boxes:
+                self._door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                self._door.bind(("", 0))
+                self.name = " ".join([_TCP, socket.gethostname(), str(self._door.getsockname()[1]), self._secret])
+            else:
+                self.name = f"collsyn-{os.getpid()}-{os.urandom(8).hex()}"
+                self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._door.bind(b"\0" + self.name.encode())
             self._door.listen(_BACKLOG)
             self._door.setblocking(False)
         except OSError as error:
@@ -58,7 +69,7 @@ class Switchboard:
         with contextlib.suppress(OSError, ValueError):
             visitor, _ = self._door.accept()
             try:
-                key = _greeting(visitor)
+                key = _greeting(visitor, self._secret)
             except (OSError, ValueError):
                 visitor.close()
                 raise
@@ -94,15 +105,24 @@ class Switchboard:
 
 def knock(name: str, tag: str, member: int, limit_s: float) -> socket.socket:
     """A socket to the rank whose switchboard has this name, as a member of a group; raises DeviceError."""
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end, secret, host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), "", ""
     try:
-        end.settimeout(limit_s)
-        end.connect(b"\0" + name.encode())
-        message = json.dumps([tag, member]).encode()
+        if name.startswith(_TCP):
+            _, host, port, secret = name.split()
+            end.close()
+            # On one machine its own name may lead nowhere.
+            address = "127.0.0.1" if host == socket.gethostname() else host
+            end = socket.create_connection((address, int(port)), limit_s)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            end.settimeout(limit_s)
+            end.connect(b"\0" + name.encode())
+        message = json.dumps([tag, member, secret]).encode()
         end.sendall(_HEAD.pack(len(message)) + message)
     except OSError as error:
         end.close()
-        raise DeviceError(f"rank 0 cannot be reached: {error.strerror or error}") from None
+        where = f" on {host}" if host else ""
+        raise DeviceError(f"rank 0{where} cannot be reached: {error.strerror or error}") from None
     return end
 
 
@@ -114,16 +134,21 @@ def meet(
     return GroupBootstrap(member, len(names), ends, limit_s)
 
 
-def _greeting(visitor: socket.socket) -> tuple[str, int]:
+def _greeting(visitor: socket.socket, secret: str) -> tuple[str, int]:
     """Which group a visitor wants to meet, and as which member; ValueError for strangers."""
     visitor.settimeout(_GREETING_LIMIT_S)
-    raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if _CREDENTIALS.unpack(raw)[1] != os.getuid():
-        raise ValueError("of another user")
+    if visitor.family == socket.AF_UNIX:
+        raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(raw)[1] != os.getuid():
+            raise ValueError("of another user")
+    else:
+        visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     (length,) = _HEAD.unpack(_exactly(visitor, _HEAD.size))
     if length > 1 << 20:
         raise ValueError("too long")
-    tag, member = json.loads(_exactly(visitor, length))
+    tag, member, known = json.loads(_exactly(visitor, length))
+    if not hmac.compare_digest(str(known), secret):
+        raise ValueError("does not know the secret")
     return str(tag), int(member)
 
 

@@ -34,11 +34,12 @@ class GroupContext(_Context):
     def __init__(self, world: "World", bootstrap: Bootstrap) -> None:
         """Meet the other members."""
         self._world = world
-        super().__init__(bootstrap)
+        super().__init__(bootstrap, box=world.box)
 
     def look_after_peers(self) -> None:
         """The world looks after all ranks."""
         self._world.check()
+        self.look_after_proxy()
 
 
 class World:
@@ -59,12 +60,15 @@ class World:
         self._tags: dict[str, int] = {}
         self._members: dict[GroupBootstrap, GroupContext | None] = {}
         self._closers: list[Callable[[], None]] = []
-        self._board = Switchboard()
+        self._post = bootstrap.post
+        self._context = _Context(bootstrap)
+        self.box = self._context.box
         try:
-            self._context = _Context(bootstrap)
+            self._board = Switchboard(is_for_boxes=self._context.boxes.count > 1)
             self._names = [json.loads(name) for name in bootstrap.allgather(json.dumps(self._board.name).encode())]
-        except BaseException:
-            self._board.close()
+        except BaseException as error:
+            self._context.abort(str(error) or type(error).__name__)
+            self._context.close()
             raise
         self._thread = threading.Thread(target=self._watch, name="collsyn-watch", daemon=True)
         self._thread.start()
@@ -82,6 +86,7 @@ class World:
         names = [self._names[rank] for rank in ranks]
         limit_s = max(self.timeout_s, _MEET_LIMIT_S)
         bootstrap = meet(self._board, names, tag, ranks.index(self.rank), limit_s, self.check)
+        bootstrap.post = None if self._post is None else self._post.of(ranks)
         with self._lock:
             self._members[bootstrap] = None
         # From here on a failure interrupts the exchanges; one that came before is seen now.

@@ -181,13 +181,19 @@ class HostContext:
 
     def look_after_peers(self) -> None:
         """End the job if a peer's process has ended before its time."""
-        problem = None if self._proxy is None else self._proxy.problem()
         for rank, control in enumerate(self.controls):
             if rank != self.rank and control.is_lost():
-                problem = f"{self.boxes.words(rank)} (process {control.pid}) was lost"
-        if problem is not None:
-            self.abort(problem)
-            raise PeerFailed(problem)
+                message = f"{self.boxes.words(rank)} (process {control.pid}) was lost"
+                self.abort(message)
+                raise PeerFailed(message)
+        self.look_after_proxy()
+
+    def look_after_proxy(self) -> None:
+        """End the job if nothing can be carried to other boxes any more."""
+        message = None if self._proxy is None else self._proxy.problem()
+        if message is not None:
+            self.abort(message)
+            raise PeerFailed(message)
 
     def peer_failed(self) -> PeerFailed:
         """The error to raise once another rank has ended the job."""
