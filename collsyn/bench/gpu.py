@@ -13,7 +13,7 @@ from collsyn.cuda.prepared import GpuPlan
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
 from collsyn.model.fields import parse_document
-from collsyn.model.plan import Plan
+from collsyn.model.plan import Buffer, Plan
 from collsyn.model.plan_file import plan_from_fields
 from collsyn.runtime.bootstrap import Bootstrap
 from collsyn.runtime.worker import report
@@ -100,16 +100,19 @@ class _Case:
 
     def _wrong(self, prepared: GpuPlan) -> dict[int, int | None]:
         """Wrong elements of every rank's output after a call on fresh data; None if nothing is to be checked."""
-        for rank, device in self.job.devices.items():
-            given, taken = self._host(prepared.input(rank)), self._host(prepared.output(rank))
+        for rank in self.job.devices:
+            given, taken = (
+                np.empty(int(prepared.bound.buffer_bytes[rank, buffer]) // self.dtype.num_bytes, self.dtype.storage)
+                for buffer in (Buffer.INPUT, Buffer.OUTPUT)
+            )
             self.pattern.poison(taken)
             # In place the input may be a part of the output.
-            self._write(device, prepared.output(rank), taken)
+            prepared.fill(rank, Buffer.OUTPUT, taken)
             if self.case["check"]:
                 self.pattern.fill_input(rank, given)
             else:
                 self.pattern.poison(given)
-            self._write(device, prepared.input(rank), given)
+            prepared.fill(rank, Buffer.INPUT, given)
         self.job.barrier()
         if not self.case["check"]:
             return dict.fromkeys(self.job.devices)
@@ -118,15 +121,7 @@ class _Case:
         return {rank: self._wrong_of(prepared, rank) for rank in self.job.devices}
 
     def _wrong_of(self, prepared: GpuPlan, rank: int) -> int:
-        output = self._host(prepared.output(rank))
-        self.job.driver.read(self.job.devices[rank], _address(prepared.output(rank)), output)
-        return self.pattern.wrong_elements(rank, output)
-
-    def _host(self, array: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        return np.empty(array.shape, dtype=array.dtype)
-
-    def _write(self, device: int, array: Any, data: np.ndarray[Any, np.dtype[Any]]) -> None:
-        self.job.driver.write(device, _address(array), data)
+        return self.pattern.wrong_elements(rank, prepared.fetch(rank, Buffer.OUTPUT).view(self.dtype.storage))
 
     def _anywhere(self, wrong: Mapping[int, int | None]) -> bool:
         mine = sum(each or 0 for each in wrong.values())
@@ -171,8 +166,3 @@ class _Case:
         end = {device: driver.mark(device, stream) for device, stream in streams.items()}
         prepared.wait()
         return {device: driver.seconds(begin[device], end[device]) / calls for device in streams}
-
-
-def _address(array: Any) -> int:
-    """Where an array's data is: of CuPy, or of NumPy."""
-    return int(array.ctypes.data) if isinstance(array, np.ndarray) else int(array.data.ptr)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collsyn.cuda.layout import (
     DEFAULT_THREADS,
@@ -42,7 +43,7 @@ class _Launch:
     divide: Any
     stream: Any
     addresses: dict[str, int]
-    table: np.ndarray[Any, np.dtype[np.uint64]]
+    table: npt.NDArray[np.uint64]
 
 
 class GpuPlan:
@@ -95,6 +96,25 @@ class GpuPlan:
         """The output of a rank of this process."""
         return self._array(rank, Buffer.OUTPUT)
 
+    def address(self, device: int, rank: int, buffer: Buffer) -> int:
+        """Where a device of this process reaches a buffer of any rank."""
+        return int(self._table(device)[SLOTS * rank + buffer])
+
+    def fill(self, rank: int, buffer: Buffer, data: npt.NDArray[Any]) -> None:
+        """Copy an array into a buffer of a rank of this process, and wait."""
+        device = self.job.devices[rank]
+        self.job.driver.write(device, self.address(device, rank, buffer), data)
+
+    def fetch(self, rank: int, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        """The bytes of a buffer of a rank of this process."""
+        device = self.job.devices[rank]
+        data = np.empty(int(self.bound.buffer_bytes[rank, buffer]), dtype=np.uint8)
+        self.job.driver.read(device, self.address(device, rank, buffer), data)
+        return data
+
+    def _table(self, device: int) -> npt.NDArray[np.uint64]:
+        return next(launch.table for launch in self._launches if launch.device == device)
+
     def register(self, addresses: Mapping[int, tuple[int, int]]) -> None:
         """Let the next calls work on users' input and output of ranks of this process, in place of our own.
 
@@ -132,6 +152,8 @@ class GpuPlan:
     def _enqueue(self, launch: _Launch, limit_s: float) -> None:
         driver, program = self.job.driver, launch.program
         argument = program.launch(launch.addresses, limit_s)[()]
+        if program.grid == 0:
+            return
         driver.launch(launch.device, launch.kernel, launch.stream, program.grid, self.threads, argument, True)
         if len(program.divisions):
             driver.launch(launch.device, launch.divide, launch.stream, *_DIVIDE, argument, False)

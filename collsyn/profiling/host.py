@@ -163,6 +163,7 @@ def fit_profile(
     seed: int,
     method: Mapping[str, Any],
     facts: Mapping[str, Any],
+    backend: str = "host",
 ) -> Profile:
     """The profile of what `measure` returned on every rank."""
     times = {(kind, src, dst, size): seconds for one in found for kind, src, dst, size, seconds in one if src >= 0}
@@ -181,7 +182,7 @@ def fit_profile(
         reduce_s = fit_line(reduced, seed).beta_s_per_byte.value
     return Profile(
         name=name,
-        backend="host",
+        backend=backend,
         num_ranks=num_ranks,
         links=links,
         ports=ports,

@@ -313,7 +313,7 @@ class _Prepared:
     def verify(self) -> None:
         """Run once with data, all pairs at once, which also warms caches up; raises VerificationError."""
         rank, n = self.context.rank, self.context.size
-        self._plan.input[...] = _pattern(rank, len(self._plan.input))
+        self._plan.input[...] = pattern(rank, len(self._plan.input))
         self._plan.output[...] = 0
         self.context.barrier()
         self._plan.run()
@@ -334,11 +334,11 @@ class _Prepared:
             return self._plan.input
         length, rank = len(self._plan.input), self.context.rank
         part = slice(rank * len(self._plan.output), (rank + 1) * len(self._plan.output))
-        parts = [_pattern(src, length)[part].astype(np.float32) for src in range(self.context.size)]
+        parts = [pattern(src, length)[part].astype(np.float32) for src in range(self.context.size)]
         return np.asarray(np.sum(parts, axis=0, dtype=np.float32))
 
     def _expect(self, src: int, received: np.ndarray[Any, np.dtype[Any]]) -> None:
-        wrong = np.flatnonzero(received != _pattern(src, len(received)))
+        wrong = np.flatnonzero(received != pattern(src, len(received)))
         if len(wrong):
             raise VerificationError(
                 f"{self._size} bytes from rank {src} to rank {self.context.rank} arrived changed "
@@ -395,7 +395,7 @@ class _Progress:
             report(share)
 
 
-def _pattern(rank: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def pattern(rank: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Bytes that tell a rank's data from another's, and a place from its neighbours."""
     place = np.arange(length, dtype=np.uint32)
     return ((place * np.uint32(2654435761) >> np.uint32(13)) + np.uint32(rank * 37 + 1)).astype(np.uint8)

@@ -35,6 +35,20 @@ def stream(num_ranks: int, pairs: Sequence[Pair], messages: int) -> Plan:
     return _plan(_whole(num_ranks, pairs), channels, _named("stream", pairs))
 
 
+def streams(num_ranks: int, pairs: Sequence[Pair], messages: int) -> Plan:
+    """`stream` of several pairs at once, each in channels of its own; ranks may be in many of them."""
+    channels: list[tuple[int, Sequence[_Instruction]]] = []
+    numbers = range(1, messages + 1)
+    for src, dst in pairs:
+        sent = [step for i in numbers for step in (_put(dst, at=src), _signal(dst, src, i))]
+        channels.append((src, [*sent, _wait(num_ranks + dst, 1)]))
+        channels.append((dst, [*(_wait(src, i) for i in numbers), _signal(src, num_ranks + dst, 1)]))
+    everyone = range(num_ranks)
+    collective = make_collective("allgather", num_ranks)
+    flags = [2 * num_ranks] * num_ranks
+    return Plan.build(collective, channels, [[] for _ in everyone], flags, name=_named("streams", pairs))
+
+
 def one_sided(num_ranks: int, step: int, num_bytes: Mapping[Pair, int], gets: bool) -> tuple[Plan, int]:
     """Every rank moves bytes of the pair (r, r + step), and tells nobody: the first one puts or the second one gets.
 
