@@ -5,6 +5,7 @@ docstring. Nothing but click is imported before an option is converted.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -258,6 +259,18 @@ def time_limit_option() -> Decorator:
         type=seconds,
         metavar="SECONDS",
         help="Stop searching after this long and keep the best so far.",
+    )
+
+
+def jobs_option() -> Decorator:
+    """`--jobs N`; the command gets `jobs: int` (all cores where it was not given)."""
+    return click.option(
+        "--jobs",
+        type=click.IntRange(1, 1024),
+        default=lambda: len(os.sched_getaffinity(0)),
+        envvar="COLLSYN_JOBS",
+        metavar="N",
+        help="Processes that methods are tried in; the result is the same. [default: one a core]",
     )
 
 

@@ -24,8 +24,10 @@ from ._problem import chosen_topology, make_problem
 
 if TYPE_CHECKING:
     from collsyn.check.recognise import Foreign
+    from collsyn.model.collective import Collective
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
+    from collsyn.model.schedule_set import ScheduleSet
     from collsyn.portfolio.candidates import Candidate
     from collsyn.synth.problem import Options, Problem
 
@@ -69,7 +71,7 @@ def names(text: str) -> tuple[str, ...]:
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Also this schedule, plan, MSCCL XML or MSCCL++ JSON, timed anew, or this log.",
+    help="Also this schedule, set, plan, MSCCL XML or MSCCL++ JSON, timed anew, or this log.",
 )
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
@@ -154,14 +156,19 @@ def _show_measured(problem: "Problem", found: "Measured", num_ranks: int) -> Non
     )
 
 
-def _matching(problem: "Problem", file: Path) -> "Schedule | Plan | Foreign":
+def _matching(problem: "Problem", file: Path) -> "Schedule | ScheduleSet | Plan | Foreign":
     """The content of a file, found right and for this problem; raises InputError, VerificationError."""
     from collsyn.check.recognise import FORMATS, read_content
-    from collsyn.check.verify import verify_plan, verify_schedule
-    from collsyn.errors import InputError
+    from collsyn.check.verify import verify_plan, verify_schedule, verify_set
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
+    from collsyn.model.set_file import is_set, read_set
 
+    if is_set(file):
+        schedules = read_set(file)
+        verify_set(schedules).raise_if_bad(str(file))
+        _require_alike(problem, file, "an algorithm set", schedules.schedules[0].collective)
+        return schedules
     kind, what = read_content(file)
     if isinstance(what, Schedule):
         report = verify_schedule(what)
@@ -169,26 +176,32 @@ def _matching(problem: "Problem", file: Path) -> "Schedule | Plan | Foreign":
         report = verify_plan(what) if isinstance(what, Plan) else what.verify()
     replace(report, kind=kind).raise_if_bad(str(file))
     found = (what if isinstance(what, Schedule | Plan) else what.plan()).collective
+    _require_alike(problem, file, next(known.title for known in FORMATS if known.kind == kind), found)
+    return what
+
+
+def _require_alike(problem: "Problem", file: Path, title: str, found: "Collective") -> None:
+    from collsyn.errors import InputError
+
     alike = {key: value for key, value in found.spec.items() if key != "chunks_per_rank"}
     if alike != {key: value for key, value in problem.collective().spec.items() if key != "chunks_per_rank"}:
-        title = next(known.title for known in FORMATS if known.kind == kind)
         raise InputError(f"{file}: is {title} of another collective ({found.kind}, {found.num_ranks} ranks)")
-    return what
 
 
 def _rows(
     problem: "Problem",
     options: "Options",
     methods: Sequence[str] | None,
-    others: Sequence[tuple[str, "Schedule | Plan | Foreign"]],
+    others: Sequence[tuple[str, "Schedule | ScheduleSet | Plan | Foreign"]],
     measured: Sequence[tuple[str, "Measured"]],
 ) -> list[dict[str, Any]]:
     """One document for every method and file at the size of the problem."""
     from collsyn.model.schedule import Schedule
+    from collsyn.model.schedule_set import ScheduleSet
     from collsyn.portfolio.auto import best
     from collsyn.synth.table import METHODS
 
-    plans = any(not isinstance(what, Schedule) for _, what in others)
+    plans = any(not isinstance(what, Schedule | ScheduleSet) for _, what in others)
     candidates = {found.method: found for found in best(problem, options, methods, plans=False, all_of_them=True)}
     if any(found.interrupted for found in candidates.values()):
         raise KeyboardInterrupt
@@ -204,14 +217,17 @@ def _rows(
 
 
 def _timed(
-    problem: "Problem", name: str, what: "Schedule | Plan | Foreign", bound_s: float | None, plans: bool
+    problem: "Problem", name: str, what: "Schedule | ScheduleSet | Plan | Foreign", bound_s: float | None, plans: bool
 ) -> dict[str, Any]:
     """The row of a file: a schedule is timed anew, with its plan if that is asked for, and all else is simulated."""
     from collsyn.check.simulate import retime
     from collsyn.check.simulate_plan import simulate_plan
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
+    from collsyn.model.schedule_set import ScheduleSet
 
+    if isinstance(what, ScheduleSet):
+        what = what.at(problem.size_bytes)
     if isinstance(what, Schedule):
         schedule = retime(what, problem.size_bytes, problem.topology)
         plan_s = _plan_s(schedule) if plans else None

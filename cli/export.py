@@ -57,19 +57,31 @@ def command(
     to look at, and json for programs.
 
     Several FILEs are schedules of one collective at different sizes: each gets the sizes around its
-    own, and all of them a folder that the runtime can be pointed to.
+    own, and all of them a folder that the runtime can be pointed to. So does an algorithm set, whose
+    schedules keep their sizes.
     """
     from collsyn.check.recognise import read_any
-    from collsyn.check.verify import verify_plan, verify_schedule
+    from collsyn.check.verify import verify_plan, verify_schedule, verify_set
+    from collsyn.errors import InputError
     from collsyn.export.table import Options, exporter
     from collsyn.files import require_writable, write_atomic
+    from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
+    from collsyn.model.set_file import is_set, read_set
 
     make = exporter(format_name)
     whole = output is None or len(files) > 1 or Path(output).is_dir()
     if not whole:
         require_writable(str(output))
-    sources = []
+    sources: list[tuple[Path, Schedule | Plan]] = []
+    borders: tuple[int, ...] | None = None
+    if any(is_set(file) for file in files):
+        if len(files) > 1:
+            raise InputError(f"{next(file for file in files if is_set(file))}: is an algorithm set; give it alone")
+        schedules = read_set(files[0])
+        verify_set(schedules).raise_if_bad(str(files[0]))
+        sources = [(files[0], schedule) for schedule in schedules.schedules]
+        borders, whole, files = schedules.from_bytes[1:], whole or len(sources) > 1, ()
     for file in files:
         _, what = read_any(file)
         report = verify_schedule(what) if isinstance(what, Schedule) else verify_plan(what)
@@ -85,6 +97,7 @@ def command(
         instances=instances,
         max_channels=max_channels,
         as_set=whole,
+        borders=borders,
     )
     exported = make(sources, options)
     # Some formats have a file for every rank: what is named is their folder then.

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Tabulate methods over sizes, with bound and gap."),
     "export": ("export", "Write schedules and plans as files of other runtimes."),
     "bench": ("bench", "Run schedules between real ranks, checking every byte."),
+    "cache": ("cache", "Show or remove the results of searches that are kept."),
     "doctor": ("doctor", "Say what this machine can do, and what is in the way."),
 }
 

@@ -9,6 +9,7 @@ import click
 from ._options import (
     DEFAULT_SIZE,
     FILE,
+    Sizes,
     chosen_sizes,
     examples,
     json_option,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collsyn.check.simulate_plan import PlanTimes
     from collsyn.model.plan import Plan
     from collsyn.model.schedule import Schedule
+    from collsyn.model.schedule_set import ScheduleSet
     from collsyn.model.topology import Topology
 
 # Links listed, the busiest first.
@@ -81,8 +83,11 @@ def command(
     from collsyn.check.recognise import read_content
     from collsyn.model.large_file import is_large
     from collsyn.model.schedule import Schedule
+    from collsyn.model.schedule_set import ScheduleSet
+    from collsyn.model.set_file import is_set, read_set
     from collsyn.topology.resolve import load_topology
 
+    from ._candidates import show_set
     from ._large import refuse_plot, simulate_large
 
     if plot is not None:
@@ -95,14 +100,19 @@ def command(
         asked = chosen_sizes(size, sizes, default=None)
         _print(*simulate_large(file, asked.size_bytes, costs, show_ranks, window_s), asked.is_sweep, as_json)
         return
-    _, what = read_content(file)
-    machine = costs if costs is not None else what.topology if isinstance(what, Schedule) else None
+    what = read_set(file) if is_set(file) else read_content(file)[1]
+    machine = costs if costs is not None else what.topology if isinstance(what, Schedule | ScheduleSet) else None
     if machine is not None:
         note_assumptions(machine)
-    asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule) else DEFAULT_SIZE)
+    asked = chosen_sizes(size, sizes, default=None if isinstance(what, Schedule | ScheduleSet) else DEFAULT_SIZE)
+    if isinstance(what, ScheduleSet):
+        if not asked.size_bytes:
+            asked = Sizes(tuple(schedule.size_bytes for schedule in what.schedules), is_sweep=True)
+        if not as_json:
+            show_set(what)
     drawing = show_ranks is not None or window_s is not None
     drawings: list[str] = []
-    if isinstance(what, Schedule):
+    if isinstance(what, Schedule | ScheduleSet):
         timed, verify_s = _retimed(what, file, asked.size_bytes, costs)
         found = [(_planned(schedule, with_plan), schedule) for schedule in timed]
         documents = [_document(schedule, file, verify_s, planned) for planned, schedule in found]
@@ -130,20 +140,24 @@ def _print(documents: list[dict[str, Any]], drawings: list[str], is_sweep: bool,
 
 
 def _retimed(
-    schedule: "Schedule", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
+    what: "Schedule | ScheduleSet", file: Path, sizes: tuple[int, ...], costs: "Topology | None"
 ) -> tuple[list["Schedule"], float]:
-    """The schedule, found right, at every size asked for (as it stands if none is), and the seconds of the check."""
+    """The schedule, found right, at every size asked for (as it stands if none is), and the seconds of the check; of a
+    set, the one that serves each size."""
     import time
 
     from collsyn.check.simulate import retime
-    from collsyn.check.verify import verify_schedule
+    from collsyn.check.verify import verify_schedule, verify_set
+    from collsyn.model.schedule import Schedule
 
     begin = time.perf_counter()
-    verify_schedule(schedule).raise_if_bad(str(file))
+    (verify_schedule(what) if isinstance(what, Schedule) else verify_set(what)).raise_if_bad(str(file))
     verify_s = time.perf_counter() - begin
-    if not sizes and costs is None:
-        return [schedule], verify_s
-    return [retime(schedule, size_bytes, costs) for size_bytes in sizes or (schedule.size_bytes,)], verify_s
+    if isinstance(what, Schedule):
+        if not sizes and costs is None:
+            return [what], verify_s
+        return [retime(what, size_bytes, costs) for size_bytes in sizes or (what.size_bytes,)], verify_s
+    return [retime(what.at(size_bytes), size_bytes, costs) for size_bytes in sizes], verify_s
 
 
 def _planned(schedule: "Schedule", with_plan: bool) -> "tuple[Plan, PlanTimes] | None":

@@ -22,6 +22,13 @@ settings.register_profile("thorough", max_examples=2000, deadline=None, suppress
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds results of earlier ones, or starts processes that it does not ask for."""
+    monkeypatch.setenv("COLLSYN_RESULTS", "off")
+    monkeypatch.setenv("COLLSYN_JOBS", "1")
+
+
 class CliResult(NamedTuple):
     """What a run of the command line left: its exit code and all it printed."""
 

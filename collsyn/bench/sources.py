@@ -8,24 +8,27 @@ from collsyn.bounds import fluid_bound
 from collsyn.check.recognise import read_any
 from collsyn.check.simulate import retime
 from collsyn.check.simulate_plan import simulate_plan
-from collsyn.check.verify import verify_plan, verify_schedule
+from collsyn.check.verify import verify_plan, verify_schedule, verify_set
 from collsyn.errors import InputError
 from collsyn.lower.lower import lower
 from collsyn.model.collective import Collective
 from collsyn.model.plan import Plan
 from collsyn.model.plan_file import plan_text
 from collsyn.model.schedule import Schedule
+from collsyn.model.schedule_set import ScheduleSet
+from collsyn.model.set_file import SUFFIX as SET_SUFFIX
+from collsyn.model.set_file import is_set, read_set
 from collsyn.model.topology import Topology
 from collsyn.model.working_set import at_size
 from collsyn.portfolio.auto import best_schedule
 from collsyn.synth.problem import Options, Problem
 
-SUFFIXES = (".json", ".npz")
+SUFFIXES = (".json", ".npz", SET_SUFFIX)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A collective to benchmark: a schedule, a plan, or a problem that `method` is to solve at every size.
+    """A collective to benchmark: a schedule or a set, a plan, or a problem that `method` is to solve at every size.
 
     `label` says where it comes from (a file's name, or the method); `topology` is None for a plan without one.
     """
@@ -35,6 +38,7 @@ class Source:
     collective: Collective
     topology: Topology | None
     schedule: Schedule | None = None
+    schedules: ScheduleSet | None = None
     plan: Plan | None = None
     problem: Problem | None = None
 
@@ -56,7 +60,12 @@ class Prepared:
 
 
 def from_file(path: Path) -> Source:
-    """The source in a schedule or plan file; raises InputError, and VerificationError for a wrong one."""
+    """The source in a schedule, set or plan file; raises InputError, and VerificationError for a wrong one."""
+    if is_set(path):
+        schedules = read_set(path)
+        verify_set(schedules).raise_if_bad(str(path))
+        first = schedules.schedules[0]
+        return Source(str(path), path.stem, first.collective, first.topology, schedules=schedules)
     _, content = read_any(path)
     method = str(content.provenance.get("method", path.stem))
     if isinstance(content, Schedule):
@@ -102,6 +111,10 @@ class Preparation:
             plan = lower(schedule)
         elif source.schedule is not None:
             plan = lower(retime(source.schedule, size_bytes))
+        elif source.schedules is not None:
+            schedule = source.schedules.at(size_bytes)
+            method = str(schedule.provenance.get("method", method))
+            plan = lower(retime(schedule, size_bytes))
         assert plan is not None
         text = plan_text(plan)
         if text not in self._verified:

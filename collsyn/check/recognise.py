@@ -16,6 +16,7 @@ from collsyn.model.fields import Fields, parse_document
 from collsyn.model.large_file import is_large, read_large
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
+from collsyn.model.set_file import is_set
 
 
 class Foreign(Protocol):
@@ -119,6 +120,8 @@ def read_content(path: str | Path) -> tuple[str, Schedule | Plan | Foreign]:
     """
     if is_large(path):
         return "schedule", listed(read_large(path), str(path))
+    if is_set(path):
+        raise InputError(f"{path}: is an algorithm set; expected one schedule or plan")
     content = Content.of(Path(path))
     for known in FORMATS:
         if known.matches(content):

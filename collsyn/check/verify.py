@@ -14,6 +14,8 @@ from collsyn.check.structure import batch_problems, field_problems, rate_problem
 from collsyn.model.large_file import is_large, read_large
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
+from collsyn.model.schedule_set import ScheduleSet, ranges_text
+from collsyn.model.set_file import is_set, read_set
 
 SCHEDULE_CHECKS = ("fields", "routes", "batches", "rates", "loads", "held", "reductions", "result", "bounds")
 PLAN_CHECKS = ("ranges", "flags", "races", "data")
@@ -73,15 +75,27 @@ def verify_plan(plan: Plan) -> Report:
 
 
 def verify_file(path: str | Path) -> Report:
-    """The report of a schedule, plan or foreign program, recognised by content; raises InputError where it is none."""
+    """The report of a schedule, set, plan or foreign program, told by content; raises InputError where it is none."""
     if is_large(path):
         return verify_large(read_large(path))
+    if is_set(path):
+        return verify_set(read_set(path))
     kind, what = read_content(path)
     if isinstance(what, Schedule):
         report = verify_schedule(what)
     else:
         report = verify_plan(what) if isinstance(what, Plan) else what.verify()
     return replace(report, kind=kind)
+
+
+def verify_set(schedules: ScheduleSet) -> Report:
+    """All checks of all schedules of a set, each named after its range of sizes."""
+    checks, problems = [], []
+    for sizes, schedule in zip(ranges_text(schedules.ranges), schedules.schedules, strict=True):
+        report = verify_schedule(schedule)
+        checks += [replace(check, name=f"{sizes}: {check.name}") for check in report.checks]
+        problems += [replace(problem, where=f"{sizes}: {problem.where}") for problem in report.problems]
+    return Report("schedule-set", tuple(checks), tuple(problems))
 
 
 def _split(found: tuple[list[Problem], int], passed: str) -> tuple[list[Problem], str, int]:

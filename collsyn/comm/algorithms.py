@@ -6,14 +6,16 @@ from itertools import pairwise
 from math import inf, sqrt
 from pathlib import Path
 
-from collsyn.check.verify import verify_schedule
+from collsyn.check.verify import verify_schedule, verify_set
 from collsyn.errors import InputError
 from collsyn.model.kinds import ALIASES, KINDS, ROOTED
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import read_schedule
+from collsyn.model.set_file import SUFFIX as SET_SUFFIX
+from collsyn.model.set_file import is_set, read_set
 from collsyn.synth.table import METHODS
 
-_SUFFIXES = (".json", ".npz")
+_SUFFIXES = (".json", ".npz", SET_SUFFIX)
 # Measured with four ranks on two cores (docs/communicator.md).
 _ONE_SHOT_BYTES, _RING_BYTES = 64 * 1024 + 1, 8 * 1024 * 1024
 _LENT_BYTES = 256 * 1024
@@ -86,27 +88,40 @@ class AlgorithmSet:
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> "AlgorithmSet":
-        """All schedules in a folder, verified.
+        """All schedules and algorithm sets in a folder, verified.
 
-        Of several of one collective, number of ranks and root, each serves the sizes that are nearest to its own, on a
-        scale of ratios. Raises InputError for a folder or file that cannot be used, VerificationError for a schedule
-        that is wrong.
+        Sets come first, with their own ranges of sizes. Of several schedules of one collective, number of ranks and
+        root, each serves the sizes that are nearest to its own, on a scale of ratios. Raises InputError for a folder or
+        file that cannot be used, VerificationError for a schedule that is wrong.
         """
         path = Path(folder)
         if not path.is_dir():
             raise InputError(f"{path}: is not a folder; expected one with schedule files")
+        rules: list[Rule] = []
         alike: dict[tuple[object, ...], dict[int, Schedule]] = {}
         for file in sorted(path.iterdir()):
             if file.suffix not in _SUFFIXES:
+                continue
+            if is_set(file):
+                rules += cls.from_file(file).rules
                 continue
             schedule = read_schedule(file)
             verify_schedule(schedule).raise_if_bad(str(file))
             collective = schedule.collective
             key = (collective.kind, collective.num_ranks, collective.root, collective.groups)
             alike.setdefault(key, {})[schedule.size_bytes] = schedule
-        if not alike:
+        if not alike and not rules:
             raise InputError(f"{path}: holds no schedule; make one with `collsyn synthesize`")
-        return cls(tuple(rule for schedules in alike.values() for rule in _by_size(schedules)))
+        return cls((*rules, *(rule for schedules in alike.values() for rule in _by_size(schedules))))
+
+    @classmethod
+    def from_file(cls, file: str | Path) -> "AlgorithmSet":
+        """The set that `collsyn synthesize --sizes` made, verified; raises InputError, VerificationError."""
+        schedules = read_set(file)
+        verify_set(schedules).raise_if_bad(str(file))
+        limits = pairwise((*map(float, schedules.from_bytes), inf))
+        kind = schedules.schedules[0].collective.kind
+        return cls(tuple(Rule(kind, *range_, one) for range_, one in zip(limits, schedules.schedules, strict=True)))
 
     def choices(
         self, kind: str, num_ranks: int, root: int | None, size_bytes: int, has_counts: bool = False

@@ -28,7 +28,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     if dialect.name == "msccl" and count > _MAX_FILES:
         fewer = "export fewer sizes, or for --in-place or --out-of-place alone"
         raise InputError(f"msccl loads {_MAX_FILES} files at most, these make {count}; {fewer}")
-    exported, limits = [], [0, *borders(sized), 0]
+    exported, limits = [], [0, *borders(sized, options), 0]
     for number, (size_bytes, path, source) in enumerate(sized):
         sizes = _range(dialect, options, *limits[number : number + 2])
         for in_place, out_of_place in _permissions(dialect, options, source):

@@ -31,7 +31,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     if options.protocol not in (None, "Simple", "LL"):
         raise InputError(f"--proto: is {options.protocol!r}; expected Simple or LL")
     sized = by_size(sources, options)
-    limits = [0, *borders(sized), MAX_MESSAGE_BYTES + 1]
+    limits = [0, *borders(sized, options), MAX_MESSAGE_BYTES + 1]
     exported = []
     for number, (size_bytes, path, source) in enumerate(sized):
         begin = max(limits[number], options.min_bytes or 0)

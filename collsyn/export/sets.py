@@ -47,8 +47,10 @@ def by_size(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) -
     return sized
 
 
-def borders(sized: Sequence[Sized]) -> list[int]:
-    """Sizes at which one of a set gives way to the next: half way between them in logarithms."""
+def borders(sized: Sequence[Sized], options: Options) -> list[int]:
+    """Sizes at which one of a set gives way to the next: as given, else half way between them in logarithms."""
+    if options.borders is not None:
+        return list(options.borders)
     return [isqrt(smaller[0] * larger[0]) for smaller, larger in pairwise(sized)]
 
 

@@ -29,6 +29,7 @@ class Options:
     """What was asked for; None is the format's own choice. A format refuses what it has no use for (`refuse`).
 
     Sizes are in bytes; `max_bytes` 0 is no end. `as_set` says that a folder is wanted, with what belongs to it.
+    `borders` are the sizes at which each schedule of an algorithm set gives way to the next.
     """
 
     dialect: str | None = None
@@ -40,6 +41,7 @@ class Options:
     instances: int | None = None
     max_channels: int | None = None
     as_set: bool = False
+    borders: tuple[int, ...] | None = None
 
     def refuse(self, format_name: str, *names: str) -> None:
         """Raise InputError if one of these options was given."""

@@ -66,7 +66,7 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
         sets.setdefault((kind, source.topology.name), []).append((path, source))
     lines, notes = [f"# {COLUMNS}"], []
     for (kind, _), members in sorted(sets.items()):
-        rows, left_out = _rows(kind, members, options.protocol)
+        rows, left_out = _rows(kind, members, options)
         lines += rows
         notes += left_out
     if len(lines) == 1:
@@ -76,14 +76,16 @@ def export(sources: Sequence[tuple[Path, Schedule | Plan]], options: Options) ->
     return [Exported("nccl-tuner.csv", text.encode(), facts)]
 
 
-def _rows(kind: str, members: Sequence[tuple[Path, Schedule]], protocol: str | None) -> tuple[list[str], list[str]]:
+def _rows(kind: str, members: Sequence[tuple[Path, Schedule]], options: Options) -> tuple[list[str], list[str]]:
     """Rows of a collective on a topology, each for the sizes around its own, and why others are left out."""
+    protocol = options.protocol
     ordered = sorted(members, key=lambda member: member[1].size_bytes)
     for (_, a), (path, b) in pairwise(ordered):
         if a.size_bytes == b.size_bytes:
             raise InputError(f"{path}: is for {format_size(a.size_bytes)} like another; expected one file a size")
     sizes = [schedule.size_bytes for _, schedule in ordered]
-    borders = [0, *(isqrt(a * b) for a, b in pairwise(sizes)), _NO_END]
+    between = options.borders if options.borders is not None else [isqrt(a * b) for a, b in pairwise(sizes)]
+    borders = [0, *between, _NO_END]
     rows, left_out = [], []
     for number, (_, schedule) in enumerate(ordered):
         verdict = _judged(schedule)

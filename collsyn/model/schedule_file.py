@@ -27,8 +27,11 @@ MIN_RATE_BYTES_PER_S = 1 / MAX_BETA_S_PER_BYTE
 
 def read_schedule(path: str | Path) -> Schedule:
     """The schedule in a file of either form, told apart by content; raises InputError that names file and key."""
-    content = read_bytes(path)
-    file = str(path)
+    return schedule_from_bytes(read_bytes(path), str(path))
+
+
+def schedule_from_bytes(content: bytes, file: str) -> Schedule:
+    """The schedule that a file of either form holds; raises InputError that names file and key."""
     if content[:2] == b"PK":
         return _from_npz(content, file)
     return schedule_from_fields(parse_document(content, file))
@@ -36,7 +39,12 @@ def read_schedule(path: str | Path) -> Schedule:
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write the columnar form if the name ends in .npz, else JSON; equal schedules give equal bytes."""
-    write_atomic(path, _npz_bytes(schedule) if str(path).endswith(".npz") else schedule_text(schedule))
+    write_atomic(path, schedule_bytes(schedule, path))
+
+
+def schedule_bytes(schedule: Schedule, path: str | Path) -> bytes:
+    """The content of a file of that name."""
+    return _npz_bytes(schedule) if str(path).endswith(".npz") else schedule_text(schedule).encode()
 
 
 def schedule_text(schedule: Schedule) -> str:

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from collsyn.check.simulate import retime
 from collsyn.check.verify import verify_schedule
 from collsyn.model.schedule_file import read_schedule
+from collsyn.model.set_file import read_set
+from collsyn.portfolio import trial
+from collsyn.portfolio.candidates import ALIKE
 from collsyn.synth.table import METHODS
 
 # Keys that scripts rely on.
@@ -64,14 +68,19 @@ def test_a_method_by_name_meets_its_textbook_time(run_cli) -> None:
     )
 
 
-def test_sweep_is_a_list_and_writes_one_file_a_size(run_cli, tmp_path: Path) -> None:
+def test_a_sweep_is_a_list_and_writes_one_set(run_cli, tmp_path: Path) -> None:
     found = run_json(
-        run_cli, "--collective", "broadcast", "--topology", "switch:4", "--sizes", "1K:16K:4", "--root", 2, cwd=tmp_path
+        run_cli, "--collective", "broadcast", "--topology", "switch:4", "--sizes", "1K:1M:32", "--root", 2, cwd=tmp_path
     )
-    assert [row["size_bytes"] for row in found] == [1024, 4096, 16384]
-    assert sorted(path.name for path in (tmp_path / "collsyn-out" / "schedules").iterdir()) == [
-        f"broadcast-switch-4-{size}.json" for size in ("16K", "1K", "4K")
-    ]
+    assert [row["size_bytes"] for row in found] == [1024, 32768, 1 << 20]
+    (file,) = (tmp_path / "collsyn-out" / "schedules").iterdir()
+    assert file.name == "broadcast-switch-4-1K-1M.set"
+    made = read_set(file)
+    for row in found:
+        assert row["file"] == f"collsyn-out/schedules/{file.name}"
+        assert [entry["from_bytes"] for entry in row["set"]] == list(made.from_bytes)
+        serving = retime(made.at(row["size_bytes"]), row["size_bytes"])
+        assert trial.plan_time_s(serving) <= row["plan_us"] / 1e6 * ALIKE * (1 + 1e-9)
 
 
 def test_none_writes_nothing(run_cli, tmp_path: Path) -> None:
@@ -138,7 +147,11 @@ def test_subset_groups_counts_and_spec(run_cli, tmp_path: Path) -> None:
         (("--topology", "ring:8", "--root", "0"), 2, "root: allgather has no root"),
         (("--topology", "ring:8", "--subset", "0,9"), 2, "subset: rank 9 is not in topology ring:8"),
         (("--topology", "ring:8", "--subset", "0,4"), 3, "rank 0"),
-        (("--topology", "ring:8", "--sizes", "1K:2K", "-o", "x.json"), 2, "-o FILE takes one size"),
+        (
+            ("--topology", "ring:8", "--sizes", "1K:2K", "-o", "x.json"),
+            2,
+            "-o FILE: several sizes make an algorithm set",
+        ),
         (("--topology", "ring:8", "--method", "ring", "-o", "/proc/none/x.json"), 2, "/proc/none/x.json: cannot be"),
         (("--topology", "ring:8", "--time-limit", "-1"), 2, "'-1' is not a positive number of seconds"),
         (("--topology", "ring:8", "--spec", "absent.yaml"), 2, "absent.yaml: cannot be read"),
@@ -166,8 +179,6 @@ def test_interruption_keeps_the_best_so_far(run_cli, tmp_path: Path, monkeypatch
 
     def interrupt(self, problem, options):
         raise KeyboardInterrupt
-
-    from collsyn.portfolio import trial
 
     monkeypatch.setattr(trial, "warm_up", lambda name, kind: None)
     monkeypatch.setattr(Paths, "synthesize", interrupt)
