@@ -36,11 +36,59 @@ def rank_options(function: F, /) -> F:
     return function
 
 
-def chosen_backend(backend: str) -> str:
-    """The backend to run on; raises DeviceError where this version has none of that kind."""
-    if backend == "cuda":
-        raise DeviceError("backend: cuda is not available in this version; use --backend host")
-    return "host"
+def loopback_option() -> Callable[[F], F]:
+    """`--loopback N`; the command gets `loopback: int | None`."""
+    return click.option(
+        "--loopback",
+        type=click.IntRange(2, MAX_RANKS),
+        metavar="N",
+        help="N ranks on one GPU, in this process; what is timed is its own memory.",
+    )
+
+
+def chosen_backend(backend: str, loopback: int | None = None, emulate: str | None = None, needed: int = 2) -> str:
+    """`host` or `cuda`; raises DeviceError where there is none of the kind asked for.
+
+    `auto` is cuda where `needed` GPUs can be used and nothing else asks for the host.
+    """
+    if loopback is not None and (backend == "host" or emulate):
+        raise click.UsageError("--loopback puts ranks on a GPU; it goes with neither --backend host nor --emulate")
+    if backend == "cuda" and emulate:
+        raise click.UsageError("--emulate runs on host ranks; leave --backend cuda out")
+    if backend == "host" or emulate:
+        return "host"
+    if backend == "auto" and loopback is None and not _has_cupy():
+        return "host"
+    from collsyn.cuda.availability import why_no_gpus
+
+    if backend == "auto" and loopback is None:
+        return "host" if why_no_gpus(needed) else "cuda"
+    reason = why_no_gpus()
+    if reason:
+        raise DeviceError(f"backend cuda: {reason}; use --backend host")
+    return "cuda"
+
+
+def _has_cupy() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("cupy") is not None
+
+
+def launcher_of(
+    backend: str, launcher: str | None, mpirun: str | None, loopback: int | None = None, needs_mpi: bool = False
+) -> str:
+    """What starts the ranks of a backend: GPUs of this machine need no processes of their own unless asked for."""
+    from collsyn.bench.job import HERE
+    from collsyn.runtime.bootstrap import inside_mpi
+
+    if backend == "host":
+        return chosen_launcher(launcher, mpirun, needs_mpi)
+    if loopback is not None and (launcher or mpirun):
+        raise click.UsageError("--loopback starts no processes; leave --launcher and --mpirun out")
+    if loopback is not None or (launcher is None and mpirun is None and not inside_mpi()):
+        return HERE
+    return chosen_launcher(launcher, mpirun)
 
 
 def chosen_launcher(launcher: str | None, mpirun: str | None, needs_mpi: bool = False) -> str:

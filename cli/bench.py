@@ -9,7 +9,7 @@ from ._gate import Gate, gate_options
 from ._options import FILE, collective_name, examples, json_option, plot_option, seed_option, size, subset_option
 from ._output import emit_json, note, progress, text
 from ._problem import note_assumptions
-from ._ranks import chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
+from ._ranks import chosen_backend, is_speaker, launcher_of, loopback_option, rank_options, world_size
 
 if TYPE_CHECKING:
     from collsyn.bench.gate import Assessment
@@ -25,7 +25,8 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "fp32": "float32", "fp16": "float16"}
 OPS = ("sum", "prod", "min", "max", "avg")
 AVERAGES = ("rank0", "avg", "min", "max")
-LIBRARIES = ("mpi", "gloo")
+LIBRARIES = ("mpi", "gloo", "nccl")
+GPU_LIBRARIES = ("nccl",)
 DEFAULT_MAX = 32 << 20
 # A call on an emulated machine takes a second or more, and is over when it is over everywhere.
 ITERATIONS, EMULATED_ITERATIONS = 20, 3
@@ -68,6 +69,7 @@ def average(value: str) -> str:
         "collsyn bench --collective allreduce --method ring --topology full:4 -d bfloat16 -o max --output ring.json",
         "collsyn bench --collective allreduce --emulate dgx1 -b 64K -e 64M -f 4 --plot allreduce.svg",
         "collsyn bench --suite host --baseline runs.jsonl --junit bench.xml",
+        "collsyn bench --collective allreduce --topology full:8 --loopback 8 -b 1K -e 256M -f 4",
     ),
 )
 @click.argument("files", type=FILE, nargs=-1, metavar="[FILE]...")
@@ -109,13 +111,14 @@ def average(value: str) -> str:
     "--against",
     type=libraries,
     default=None,
-    metavar="mpi,gloo",
-    help="Run MPI's own collective as well, or that of torch's gloo, in turn.",
+    metavar="mpi,gloo,nccl",
+    help="Run MPI's own collective as well, or that of torch's gloo or (on GPUs) NCCL, in turn.",
 )
 @click.option("--output", metavar="FILE.json", help="Write the JSON of nccl-tests to a file.")
 @plot_option("bandwidth against size")
 @gate_options
 @rank_options
+@loopback_option()
 @seed_option()
 @json_option()
 def command(
@@ -143,6 +146,7 @@ def command(
     ranks: int | None,
     launcher: str | None,
     mpirun: str | None,
+    loopback: int | None,
     seed: int,
     as_json: bool,
     gate: Gate,
@@ -152,7 +156,7 @@ def command(
     A schedule is timed and lowered anew for every size. Without a FILE and without --collective the
     newest schedule of every collective in ./collsyn-out/schedules is run. Right of the columns of
     nccl-tests stand the simulated time and the lower bound, and with --against the median time of the
-    collective of MPI or gloo in the same job, as a multiple of ours (out of place), with its 95% interval.
+    collective of MPI, gloo or NCCL in the same job, as a multiple of ours (out of place), with its 95% interval.
     --emulate runs on the links of a machine that is not there; a call takes a second or more.
     --suite and --baseline make it a test of changes: what is slower than before is exit code 7.
     """
@@ -162,13 +166,14 @@ def command(
     from collsyn.bench.sources import check_same_ranks
     from collsyn.files import require_writable
 
-    chosen_backend(backend)
-    how = chosen_launcher(launcher, mpirun, needs_mpi="mpi" in (against or ()))
+    where = chosen_backend(backend, loopback, emulate, needed=ranks or 2)
+    how = launcher_of(where, launcher, mpirun, loopback, needs_mpi="mpi" in (against or ()))
     speaks = is_speaker(how)
     gate.open(speaks)
     if gate.plan is not None:
         topology, emulate = topology or gate.plan.topology, emulate or gate.plan.emulate
     _check_choice(files, collective or gate.suite, method, topology, subset, against, how, emulate)
+    _check_libraries(where, against)
     sizes = sweep(minbytes, max(minbytes, DEFAULT_MAX) if maxbytes is None else maxbytes, stepfactor, stepbytes)
     if output is not None and speaks:
         require_writable(output)
@@ -189,7 +194,9 @@ def command(
         launcher=how,
         seed=seed,
         emulate=_machine(emulate, subset) if emulate else None,
-        yardstick=gate.compares,
+        yardstick=gate.compares and where == "host",
+        backend=where,
+        loopback=loopback is not None,
     )
     if gate.plan is not None:
         needed = gate.plan.makes_schedules
@@ -203,6 +210,7 @@ def command(
         names = [Path(source.label).stem if kinds.count(source.collective.kind) > 1 else "" for source in sources]
         benchmarks = [Benchmark(source, options, name) for source, name in zip(sources, names, strict=True)]
     check_same_ranks([benchmark.source for benchmark in benchmarks], ranks)
+    check_same_ranks([benchmark.source for benchmark in benchmarks], loopback, "--loopback says")
     check_same_ranks([benchmark.source for benchmark in benchmarks], world_size(how), "the ranks of this job are")
     result = _run(benchmarks, launches, in_a_table=speaks and not as_json, speaks=speaks)
     assessment = gate.assess(result, benchmarks, launches, seed)
@@ -243,6 +251,15 @@ def _check_choice(
         raise click.UsageError("--against and --emulate exclude each other; others run on this machine's own links")
     if "mpi" in (against or ()) and how == "fork":
         raise click.UsageError("--against mpi needs ranks that MPI starts; leave --launcher fork out")
+
+
+def _check_libraries(where: str, against: tuple[str, ...] | None) -> None:
+    """Raise where a library does not run on a backend."""
+    other = next((name for name in against or () if (name in GPU_LIBRARIES) != (where == "cuda")), None)
+    if other is not None:
+        raise click.UsageError(
+            f"--against {other} needs {'GPUs (--backend cuda)' if where == 'host' else 'host ranks (--backend host)'}"
+        )
 
 
 def _sources(

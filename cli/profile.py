@@ -7,10 +7,23 @@ import click
 
 from ._options import examples, json_option, output_option, seed_option
 from ._output import emit_json, note, progress, table, text
-from ._ranks import DEFAULT_RANKS, chosen_backend, chosen_launcher, is_speaker, rank_options, world_size
+from ._ranks import (
+    DEFAULT_RANKS,
+    chosen_backend,
+    is_speaker,
+    launcher_of,
+    loopback_option,
+    rank_options,
+    world_size,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from collsyn.model.profile import Estimate, LinkFit, Profile
+    from collsyn.model.topology import Topology
+
+    Update = Callable[[float], None]
 
 DEFAULT_FILE = "collsyn-out/profile.yaml"
 # Pairs that are listed one by one; of more only the spread is shown.
@@ -24,9 +37,11 @@ SHOWN_BENT = 5
         "collsyn profile --ranks 4 --quick",
         "collsyn profile --ranks 8 -o box.yaml --name box",
         "collsyn profile --emulate dgx1 -o dgx1.yaml",
+        "collsyn profile --backend cuda",
     ),
 )
 @rank_options
+@loopback_option()
 @click.option("--quick", is_flag=True, help="Fewer sizes and repeats.")
 @click.option(
     "--emulate",
@@ -34,7 +49,7 @@ SHOWN_BENT = 5
     help="Measure TOPO, whose links are emulated, in place of this machine; takes minutes.",
 )
 @output_option("Profile to write; any command takes it as a topology.", default=DEFAULT_FILE)
-@click.option("--name", default=None, metavar="NAME", help="Name of the machine in the file.  [default: host]")
+@click.option("--name", default=None, metavar="NAME", help="Name of the machine in the file.  [default: host, gpus]")
 @seed_option()
 @json_option()
 def command(
@@ -42,6 +57,7 @@ def command(
     ranks: int | None,
     launcher: str | None,
     mpirun: str | None,
+    loopback: int | None,
     quick: bool,
     emulate: str | None,
     output: str,
@@ -58,25 +74,24 @@ def command(
     from collsyn.errors import InputError
     from collsyn.files import require_writable
     from collsyn.model.profile import profile_document, write_profile
-    from collsyn.profiling.host import EMULATED, EMULATED_QUICK, QUICK, THOROUGH, profile_host
     from collsyn.topology.resolve import load_topology
 
-    chosen_backend(backend)
-    how = chosen_launcher(launcher, mpirun)
+    where = chosen_backend(backend, loopback, emulate, needed=ranks or 2)
+    how = launcher_of(where, launcher, mpirun, loopback)
     machine = load_topology(emulate) if emulate else None
     if machine is not None and ranks not in (None, machine.num_ranks):
         raise InputError(f"ranks: is {ranks}; topology {machine.name} has {machine.num_ranks}")
-    num_ranks = ranks or world_size(how) or (machine.num_ranks if machine else DEFAULT_RANKS)
+    num_ranks = loopback or ranks or world_size(how) or _default_ranks(where, machine)
     if num_ranks < 2:
         raise InputError("ranks: is 1; expected at least 2, for there is a link between two")
     speaks = is_speaker(how)
     if speaks:
         require_writable(output)
     with progress(f"measuring {num_ranks * (num_ranks - 1)} pairs of ranks", 1.0) as update:
-        efforts = (EMULATED, EMULATED_QUICK) if machine else (THOROUGH, QUICK)
-        effort = efforts[quick]
-        name = name or (f"{machine.name} emulated" if machine else "host")
-        profile = profile_host(num_ranks, effort, how, seed, name, on_progress=update, emulate=machine)
+        if where == "cuda":
+            profile = _of_gpus(num_ranks, how, loopback is not None, quick, seed, name, update)
+        else:
+            profile = _of_host(num_ranks, how, machine, quick, seed, name, update)
     if not speaks:
         return
     write_profile(profile, output)
@@ -86,6 +101,36 @@ def command(
         _show(profile)
         text(f"wrote {output}")
     _warn(profile)
+
+
+def _default_ranks(where: str, machine: "Topology | None") -> int:
+    if where == "cuda":
+        from collsyn.cuda.availability import num_gpus
+
+        return num_gpus()
+    return machine.num_ranks if machine else DEFAULT_RANKS
+
+
+def _of_host(
+    num_ranks: int, how: str, machine: "Topology | None", quick: bool, seed: int, name: str | None, update: "Update"
+) -> "Profile":
+    from collsyn.profiling.host import EMULATED, EMULATED_QUICK, QUICK, THOROUGH, profile_host
+
+    effort = ((EMULATED, EMULATED_QUICK) if machine else (THOROUGH, QUICK))[quick]
+    name = name or (f"{machine.name} emulated" if machine else "host")
+    return profile_host(num_ranks, effort, how, seed, name, on_progress=update, emulate=machine)
+
+
+def _of_gpus(
+    num_ranks: int, how: str, loopback: bool, quick: bool, seed: int, name: str | None, update: "Update"
+) -> "Profile":
+    from collsyn.bench.job import HERE
+    from collsyn.cuda.cupy_driver import CupyDriver
+    from collsyn.profiling.gpu import QUICK, THOROUGH, profile_gpu
+
+    driver = CupyDriver() if how == HERE else None
+    name = name or ("loopback" if loopback else "gpus")
+    return profile_gpu(driver, num_ranks, QUICK if quick else THOROUGH, how, loopback, seed, name, update)
 
 
 def _show(profile: "Profile") -> None:
