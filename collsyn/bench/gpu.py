@@ -1,12 +1,13 @@
-"""What a benchmark does on GPUs: checks plans, then times blocks of calls between events, as graphs where it can."""
+"""What a benchmark does on GPUs: checks plans, then times calls of ours, and of NCCL in turn."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from collsyn.bench.data import Pattern
+from collsyn.bench.gpu_timer import Timer, time_in_turn
+from collsyn.bench.nccl import NcclCollective, communicators, nccl_not_comparable
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.job import GpuJob
 from collsyn.cuda.prepared import GpuPlan
@@ -17,11 +18,6 @@ from collsyn.model.plan import Buffer, Plan
 from collsyn.model.plan_file import plan_from_fields
 from collsyn.runtime.bootstrap import Bootstrap
 from collsyn.runtime.worker import report
-
-# As on host ranks: a median needs several blocks, and a block must be long against what begins and ends it.
-BLOCKS = 20
-_BLOCK_S = 2e-3
-_MAX_CALLS = 200
 
 Result = dict[str, Any]
 
@@ -53,12 +49,15 @@ def run_in(
 ) -> list[dict[int, Result]]:
     """Results of every case by the ranks of this process; each is also told to `hear` as soon as it is there."""
     known: dict[int, Plan] = {}
+    others: dict[int, Any] = {}
     found = []
     for index, case in enumerate(cases):
         number = case["plan"]
         if number not in known:
             known = {number: plan_from_fields(parse_document(texts[number].encode(), f"plan {number}"))}
-        results = _Case(job, known[number], case).run()
+        if case.get("nccl") and not others and nccl_not_comparable(job, known[number].collective, case["op"]) is None:
+            others = communicators(job)
+        results = _Case(job, known[number], case, others).run()
         found.append(results)
         for rank, result in results.items():
             hear(rank, {"case": index, "result": result})
@@ -68,35 +67,76 @@ def run_in(
 class _Case:
     """One plan at one size and type."""
 
-    def __init__(self, job: GpuJob, plan: Plan, case: dict[str, Any]) -> None:
-        self.job, self.plan, self.case = job, plan, case
+    def __init__(self, job: GpuJob, plan: Plan, case: dict[str, Any], known: dict[int, Any]) -> None:
+        """`known` are the communicators of NCCL, if any."""
+        self.job, self.plan, self.case, self.known = job, plan, case, known
         self.dtype, self.op = dtype_of(case["dtype"]), case["op"] or "sum"
         self.pattern = Pattern(plan.collective, case["elements"], self.dtype.name, self.op, case["seed"])
 
     def run(self) -> dict[int, Result]:
         """Everything that is asked for, by rank of this process."""
-        nothing = {"mpi": None, "gloo": None, "yardstick": None, "in": None}
-        results = {rank: {**nothing, "out": one} for rank, one in self._timed(in_place=False).items()}
+        nothing = {"mpi": None, "gloo": None, "yardstick": None, "nccl": None, "in": None}
+        out, theirs = self._out_of_place()
+        results = {rank: {**nothing, "out": out[rank], "nccl": theirs[rank]} for rank in self.job.devices}
         if self.case["in_place"]:
-            for rank, one in self._timed(in_place=True).items():
+            for rank, one in self._in_place().items():
                 results[rank]["in"] = one
         return results
 
-    def _timed(self, in_place: bool) -> dict[int, Result]:
-        bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
-        prepared = self.job.prepare(bound, self.dtype.name, self.op, **self.case.get("launch", {}))
+    def _out_of_place(self) -> tuple[dict[int, Result], dict[int, Result | None]]:
+        """Our times and, where they are asked for, those of NCCL in turn."""
+        prepared = self._prepared(in_place=False)
         wrong = self._wrong(prepared)
-        seconds: dict[int, list[float]] = {rank: [] for rank in self.job.devices}
-        calls = 0
-        if not self._anywhere(wrong):
-            seconds, calls = self._blocks(prepared)
-            if self.case["check"] and in_place:
-                # The timed calls worked on what the ones before them left.
-                wrong = self._wrong(prepared)
-            elif self.case["check"]:
+        other, reason = self._nccl()
+        ours, theirs = Timer(self.job, prepared), None if other is None else Timer(self.job, other)
+        if self._anywhere(wrong):
+            reason = None
+        else:
+            timers = [ours] if theirs is None else [ours, theirs]
+            time_in_turn(timers, self.case["iterations"], self.case["warmup"])
+            if self.case["check"]:
                 wrong = {rank: self._wrong_of(prepared, rank) for rank in self.job.devices}
         self.job.release(prepared)
-        return {rank: {"seconds": seconds[rank], "wrong": wrong[rank], "calls": calls} for rank in self.job.devices}
+        if other is not None:
+            other.close()
+        return _results(ours, wrong), {
+            rank: {"reason": reason}
+            if reason is not None
+            else None
+            if theirs is None or not ours.seconds[rank]
+            else {"seconds": theirs.seconds[rank], "wrong": None, "calls": theirs.calls * len(theirs.seconds[rank])}
+            for rank in self.job.devices
+        }
+
+    def _in_place(self) -> dict[int, Result]:
+        prepared = self._prepared(in_place=True)
+        wrong, timer = self._wrong(prepared), Timer(self.job, prepared)
+        if not self._anywhere(wrong):
+            time_in_turn([timer], self.case["iterations"], self.case["warmup"])
+            if self.case["check"]:
+                # The timed calls worked on what the ones before them left.
+                wrong = self._wrong(prepared)
+        self.job.release(prepared)
+        return _results(timer, wrong)
+
+    def _prepared(self, in_place: bool) -> GpuPlan:
+        bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
+        return self.job.prepare(bound, self.dtype.name, self.op, **self.case.get("launch", {}))
+
+    def _nccl(self) -> tuple[NcclCollective | None, str | None]:
+        """NCCL's collective, right in its first call, or why there is none to compare with."""
+        if not self.case.get("nccl"):
+            return None, None
+        reason = nccl_not_comparable(self.job, self.plan.collective, self.op)
+        if reason is not None:
+            return None, reason
+        other = NcclCollective(self.job, self.known, self.pattern)
+        other.enqueue()
+        other.wait()
+        if self._anywhere({0: other.wrong_elements()}):
+            other.close()
+            return None, "NCCL's own result is wrong"
+        return other, None
 
     def _wrong(self, prepared: GpuPlan) -> dict[int, int | None]:
         """Wrong elements of every rank's output after a call on fresh data; None if nothing is to be checked."""
@@ -127,42 +167,9 @@ class _Case:
         mine = sum(each or 0 for each in wrong.values())
         return any(answer["wrong"] for answer in self.job.exchange(lambda: {"wrong": mine}))
 
-    def _blocks(self, prepared: GpuPlan) -> tuple[dict[int, list[float]], int]:
-        """Seconds of a call in each block, by rank, and how many calls there were in all."""
-        iterations, warmup = self.case["iterations"], max(self.case["warmup"], 1)
-        self._block(prepared, self._graphs(prepared, warmup), warmup)
-        first = max(self._block(prepared, self._graphs(prepared, warmup), warmup).values())
-        # One number for all: a collective is called equally often everywhere.
-        agreed = max(float(each["seconds"]) for each in self.job.exchange(lambda: {"seconds": first}))
-        blocks = min(BLOCKS, iterations)
-        calls = max(math.ceil(iterations / blocks), min(_MAX_CALLS, math.ceil(_BLOCK_S / max(agreed, 1e-9))))
-        graphs = self._graphs(prepared, calls)
-        seconds: dict[int, list[float]] = {rank: [] for rank in self.job.devices}
-        for _ in range(blocks):
-            by_device = self._block(prepared, graphs, calls)
-            for rank, device in self.job.devices.items():
-                seconds[rank].append(by_device[device])
-        return seconds, blocks * calls
 
-    def _graphs(self, prepared: GpuPlan, calls: int) -> dict[int, Any] | None:
-        """So many calls as a graph of each device; None where the driver cannot."""
-        streams, driver = prepared.streams(), self.job.driver
-        graphs = {}
-        for device, stream in streams.items():
-            graph = driver.record(device, stream, lambda device=device: prepared.enqueue_on(device, calls))  # type: ignore[misc]
-            graphs[device] = graph
-        return None if any(graph is None for graph in graphs.values()) else graphs
-
-    def _block(self, prepared: GpuPlan, graphs: Mapping[int, Any] | None, calls: int) -> dict[int, float]:
-        """Seconds of a call on each device, in a block of calls that follow each other."""
-        driver, streams = self.job.driver, prepared.streams()
-        self.job.barrier()
-        begin = {device: driver.mark(device, stream) for device, stream in streams.items()}
-        for device, stream in streams.items():
-            if graphs is not None:
-                graphs[device].launch(stream)
-            else:
-                prepared.enqueue_on(device, calls)
-        end = {device: driver.mark(device, stream) for device, stream in streams.items()}
-        prepared.wait()
-        return {device: driver.seconds(begin[device], end[device]) / calls for device in streams}
+def _results(timer: Timer, wrong: Mapping[int, int | None]) -> dict[int, Result]:
+    return {
+        rank: {"seconds": seconds, "wrong": wrong[rank], "calls": timer.calls * len(seconds)}
+        for rank, seconds in timer.seconds.items()
+    }

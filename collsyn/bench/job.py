@@ -128,6 +128,7 @@ class Job:
             "seed": options.seed,
             "mpi": "mpi" in options.against,
             "gloo": "gloo" in options.against,
+            "nccl": "nccl" in options.against,
             "yardstick": options.yardstick and case.emulation is None,
             "factor": None if case.emulation is None else case.emulation.factor,
         }

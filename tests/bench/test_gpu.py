@@ -8,9 +8,10 @@ from collsyn.bench.job import HERE, BenchOptions
 from collsyn.bench.run import bench, raise_if_wrong
 from collsyn.bench.sources import on_the_spot
 from collsyn.cuda.prepared import GpuPlan
-from collsyn.errors import VerificationError
+from collsyn.errors import DeviceError, VerificationError
 from collsyn.synth.problem import Problem
 from collsyn.topology.resolve import load_topology
+from tests.support.fake_nccl import install
 from tests.support.host_gpu import HostGpuDriver
 
 
@@ -84,3 +85,36 @@ def test_without_checks_nothing_is_checked() -> None:
     result = bench([source("allgather")], options(loopback=True, sizes=(1200,), check=False))
     assert result.rows[0].out_of_place.wrong is None
     assert np.isfinite(result.rows[0].out_of_place.time_s)
+
+
+KINDS = ["allgather", "reducescatter", "allreduce", "broadcast", "reduce", "gather", "scatter", "alltoall"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nccl_runs_in_turn_on_the_same_gpus(kind: str, monkeypatch, gpus) -> None:
+    install(monkeypatch)
+    by = "binomial" if kind in ("broadcast", "reduce", "gather", "scatter") else "direct"
+    result = bench([source(kind, by=by)], options(against=("nccl",), sizes=(1200,), in_place=False))
+    compared = result.rows[0].against["nccl"]
+    assert compared.reason is None
+    assert compared.time_s > 0
+    assert len(compared.blocks_s) == 3
+    assert result.rows[0].out_of_place.wrong == 0
+    assert all(driver.memory == {} for driver in gpus)
+
+
+def test_nccl_that_cannot_be_compared_says_why(monkeypatch) -> None:
+    fake = install(monkeypatch)
+    row = bench([source()], options(against=("nccl",), sizes=(1200,), loopback=True)).rows[0]
+    assert row.against["nccl"].reason == "NCCL refuses several ranks on one GPU"
+    row = bench([source()], options(against=("nccl",), sizes=(1200,), op="avg")).rows[0]
+    assert row.against["nccl"].reason == "NCCL's avg is not compared"
+    fake.spoil = True
+    row = bench([source()], options(against=("nccl",), sizes=(1200,))).rows[0]
+    assert row.against["nccl"].reason == "NCCL's own result is wrong"
+    assert row.out_of_place.time_s > 0
+
+
+def test_without_nccl_one_line_says_so() -> None:
+    with pytest.raises(DeviceError, match="NCCL cannot be loaded by CuPy"):
+        bench([source()], options(against=("nccl",), sizes=(1200,)))

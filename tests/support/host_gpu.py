@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,8 @@ class HostStream:
     """Work in order, on a thread."""
 
     def __init__(self) -> None:
+        # What CuPy's streams have, for libraries that want an address.
+        self.stream = SimpleNamespace(ptr=0)
         self._thread = ThreadPoolExecutor(1)
         self._last: Future = self._thread.submit(int)
 
