@@ -1,8 +1,10 @@
 """The driver of CUDA GPUs, through CuPy (cupy-cuda12x or cupy-cuda13x)."""
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ class CupyDriver:
         """Load CuPy; raises DeviceError where it or the driver is not there."""
         # A kernel that is loaded only when another one spins would wait for it.
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+        # Streams that wait for flags must not share a queue with those that raise them.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         with _told("CuPy"):
             try:
                 import cupy
@@ -166,6 +170,21 @@ class CupyDriver:
         with self._on(device):
             self._runtime.memcpyAsync(to, source, num_bytes, _ANY_WAY, stream.stream.ptr)
 
+    def wait_value(self, device: int, stream: "CupyStream", address: int, value: int) -> None:
+        """cuStreamWaitValue64, which CuPy does not have."""
+        with self._on(device):
+            _check(_libcuda().cuStreamWaitValue64_v2, stream, address, value)
+
+    def write_value(self, device: int, stream: "CupyStream", address: int, value: int) -> None:
+        """cuStreamWriteValue64, behind a barrier for all memory."""
+        with self._on(device):
+            _check(_libcuda().cuStreamWriteValue64_v2, stream, address, value)
+
+    def follow(self, device: int, stream: "CupyStream", mark: Any) -> None:
+        """A wait for an event."""
+        with self._on(device):
+            stream.stream.wait_event(mark)
+
     def mark(self, device: int, stream: "CupyStream") -> Any:
         """An event."""
         with self._on(device):
@@ -226,6 +245,18 @@ class CupyGraph:
         """Replay it."""
         with _told("CUDA"):
             self._graph.launch(stream.stream)
+
+
+@cache
+def _libcuda() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(call: Any, stream: CupyStream, address: int, value: int) -> None:
+    """Call a stream's operation on a word: at least this value, or this value, with the default flags."""
+    code = call(ctypes.c_void_p(stream.stream.ptr), ctypes.c_uint64(address), ctypes.c_uint64(value), 0)
+    if code:
+        raise DeviceError(f"CUDA error {code} in {call.__name__}; this driver cannot use copy engines for plans")
 
 
 @contextmanager

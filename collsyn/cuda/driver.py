@@ -94,6 +94,15 @@ class Driver(Protocol):
     def copy(self, device: int, to: int, source: int, num_bytes: int, stream: Any) -> None:
         """Give a copy between addresses to a stream: the work of a copy engine."""
 
+    def wait_value(self, device: int, stream: Any, address: int, value: int) -> None:
+        """Let a stream wait until the 8-byte word at an address is at least a value."""
+
+    def write_value(self, device: int, stream: Any, address: int, value: int) -> None:
+        """Let a stream write the 8-byte word at an address, after all that it did before."""
+
+    def follow(self, device: int, stream: Any, mark: Any) -> None:
+        """Let a stream wait for a moment in another one."""
+
     def mark(self, device: int, stream: Any) -> Any:
         """A moment in a stream."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.cuda.driver import Driver
-from collsyn.cuda.prepared import GpuPlan
+from collsyn.cuda.prepared import KERNEL, GpuPlan
 from collsyn.errors import CollsynError, DeviceError, InputError
 from collsyn.model.bind import BoundPlan
 from collsyn.model.dtypes import checked_op, dtype_of
@@ -74,6 +74,7 @@ class GpuJob:
         op_name: str = "sum",
         threads: int | None = None,
         blocks_per_channel: int = 1,
+        transport: str = KERNEL,
     ) -> GpuPlan:
         """Get a plan ready: memory, tables, the kernel. All processes must prepare the same plan.
 
@@ -82,7 +83,7 @@ class GpuJob:
         """
         self.check()
         self.exchange(lambda: self._request(bound, dtype_name, op_name))
-        plan = GpuPlan(self, bound, dtype_name, op_name, threads, blocks_per_channel)
+        plan = GpuPlan(self, bound, dtype_name, op_name, threads, blocks_per_channel, transport)
         self._plans.append(plan)
         return plan
 
@@ -148,12 +149,15 @@ class GpuJob:
                     lost = f"rank {rank} (process {self.pids[rank]}) was lost"
                     self.fail(lost)
                     plan.abort(rank)
+            if now - begin > limit_s and lost is None and (late := plan.give_up()) is not None:
+                lost = late
+                self.fail(late)
             if now - begin > limit_s + 2 * DEFAULT_LIMIT_S:
                 self.fail("a kernel does not end")
                 raise DeviceError("a kernel did not give up within its limit; the GPU may have failed (see dmesg)")
             time.sleep(_LOOK_S)
         if lost is not None:
-            raise PeerFailed(lost)
+            raise PeerFailed(lost) if "was lost" in lost else DeviceError(lost)
 
     def close(self) -> None:
         """Give all memory back; no process may be running a plan any more."""

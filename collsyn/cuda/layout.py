@@ -145,12 +145,22 @@ class DeviceProgram:
         if code == Outcome.DONE:
             return None
         rank, channel, instruction = (int(report[key]) for key in ("rank", "channel", "instruction"))
+        if code == Outcome.ABORTED:
+            return f"{self._place(rank, channel, instruction)}: given up, for rank {int(report['by'])} failed"
+        return self._late(rank, channel, instruction, int(report["seen"]))
+
+    def late(self, channel: int, instruction: int, seen: int) -> str:
+        """The same for a wait in a channel of `channels` whose flag was `seen` when time was up."""
+        one = self.channels[channel]
+        return self._late(int(one["rank"]), int(one["number"]), instruction, seen)
+
+    def _late(self, rank: int, channel: int, instruction: int, seen: int) -> str:
+        return f"{self._place(rank, channel, instruction)}: not within the time limit; the flag was {seen}"
+
+    def _place(self, rank: int, channel: int, instruction: int) -> str:
         plan = self.bound.plan
         row = int(plan.channel_ptr[plan.channels_of(rank)[channel]]) + instruction
-        place = f"rank {rank}, channel {channel}, instruction {instruction}: {plan.describe(row)}"
-        if code == Outcome.ABORTED:
-            return f"{place}: given up, for rank {int(report['by'])} failed"
-        return f"{place}: not within the time limit; the flag was {int(report['seen'])}"
+        return f"rank {rank}, channel {channel}, instruction {instruction}: {plan.describe(row)}"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from collsyn.cuda.engine import Engine
 from collsyn.cuda.layout import (
     DEFAULT_THREADS,
     DIVIDE_ENTRY,
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
     from collsyn.cuda.job import GpuJob
 
 DEFAULT_LIMIT_S = 60.0
+# Who moves bytes: a kernel that spins, or copy engines.
+KERNEL, ENGINE = TRANSPORTS = ("kernel", "engine")
 # Blocks and threads of the kernel that divides sums into averages.
 _DIVIDE = (32, 256)
 
 
 @dataclass(eq=False)
-class _Launch:
-    """What runs the ranks of one device."""
+class Placed:
+    """What runs the ranks of one device; `engine` where copy engines do."""
 
     device: int
     program: DeviceProgram
@@ -44,6 +48,7 @@ class _Launch:
     stream: Any
     addresses: dict[str, int]
     table: npt.NDArray[np.uint64]
+    engine: Engine | None = None
 
 
 class GpuPlan:
@@ -61,8 +66,11 @@ class GpuPlan:
         op_name: str,
         threads: int | None,
         blocks_per_channel: int,
+        transport: str = KERNEL,
     ) -> None:
         """Made by `GpuJob.prepare`."""
+        if transport not in TRANSPORTS:
+            raise InputError(f"transport: is {transport!r}; expected one of {', '.join(TRANSPORTS)}")
         self.job, self.bound, self.dtype = job, bound, dtype_of(dtype_name)
         self.threads = DEFAULT_THREADS if threads is None else threads
         if not 32 <= self.threads <= MAX_THREADS or self.threads % 32:
@@ -70,14 +78,17 @@ class GpuPlan:
         self._own: dict[int, int] = {}
         self._opened: list[tuple[int, int]] = []
         self._elsewhere: dict[tuple[int, Buffer], int] = {}
-        self._launches: list[_Launch] = []
+        self._launches: list[Placed] = []
         self._others: list[tuple[int, int]] = []
         try:
             bases = self._meet()
             for device in sorted(set(job.devices.values())):
                 ranks = [rank for rank, of_rank in job.devices.items() if of_rank == device]
                 program = pack(bound, dtype_name, op_name, ranks, blocks_per_channel)
-                self._launches.append(self._placed(device, program, bases[device]))
+                placed = self._placed(device, program, bases[device])
+                self._launches.append(placed)
+                if transport == ENGINE:
+                    placed.engine = Engine(job.driver, placed, partial(self._allocated, device))
         except BaseException:
             self.close_peers()
             self.free()
@@ -149,12 +160,13 @@ class GpuPlan:
                 for _ in range(calls):
                     self._enqueue(launch, limit_s)
 
-    def _enqueue(self, launch: _Launch, limit_s: float) -> None:
+    def _enqueue(self, launch: Placed, limit_s: float) -> None:
         driver, program = self.job.driver, launch.program
+        if launch.engine is not None:
+            launch.engine.enqueue()
         argument = program.launch(launch.addresses, limit_s)[()]
-        if program.grid == 0:
-            return
-        driver.launch(launch.device, launch.kernel, launch.stream, program.grid, self.threads, argument, True)
+        if launch.engine is None and program.grid:
+            driver.launch(launch.device, launch.kernel, launch.stream, program.grid, self.threads, argument, True)
         if len(program.divisions):
             driver.launch(launch.device, launch.divide, launch.stream, *_DIVIDE, argument, False)
 
@@ -173,6 +185,14 @@ class GpuPlan:
             message = min(failures)[1]
             self.job.fail(message)
             raise DeviceError(message)
+
+    def give_up(self) -> str | None:
+        """Let streams of copy engines end although flags have not come; the first wait in words."""
+        engines = [launch.engine for launch in self._launches if launch.engine is not None]
+        words = [engine.stuck() for engine in engines]
+        for engine in engines:
+            engine.release()
+        return next(filter(None, words), None)
 
     def streams(self) -> dict[int, Any]:
         """The plan's own stream of every device."""
@@ -229,7 +249,7 @@ class GpuPlan:
         job.exchange(reach)
         return bases
 
-    def _placed(self, device: int, program: DeviceProgram, bases: list[int]) -> _Launch:
+    def _placed(self, device: int, program: DeviceProgram, bases: list[int]) -> Placed:
         driver = self.job.driver
         module = self.job.module(device)
         kernel = module(ENTRY)
@@ -252,7 +272,7 @@ class GpuPlan:
             driver.write(device, addresses[name], array)
         for name, size in program.work_sizes().items():
             addresses[name] = self._allocated(device, size)
-        return _Launch(device, program, kernel, module(DIVIDE_ENTRY), driver.stream(device), addresses, table)
+        return Placed(device, program, kernel, module(DIVIDE_ENTRY), driver.stream(device), addresses, table)
 
     def _allocated(self, device: int, num_bytes: int) -> int:
         address = self.job.driver.allocate(device, num_bytes)

@@ -31,9 +31,11 @@ def plan_of(kind: str, topology: str = "full:3", by: str = "direct") -> Plan:
     return lower(method(by).synthesize(Problem(kind, load_topology(topology), 1 << 12), Options()))
 
 
-def assert_call_is_right(job: GpuJob, plan: Plan, elements: int, dtype: str, op: str, in_place: bool = False) -> None:
+def assert_call_is_right(
+    job: GpuJob, plan: Plan, elements: int, dtype: str, op: str, in_place: bool = False, transport: str = "kernel"
+) -> None:
     width = {"int32": 4, "float16": 2}[dtype]
-    prepared = job.prepare(bind(plan, elements, width, in_place), dtype, op, threads=32)
+    prepared = job.prepare(bind(plan, elements, width, in_place), dtype, op, threads=32, transport=transport)
     for seed in range(2):
         inputs = make_inputs(plan.collective, dtype, op, elements, seed=seed)
         want = reference(plan.collective, dtype, op, inputs, elements)
@@ -54,19 +56,23 @@ def assert_call_is_right(job: GpuJob, plan: Plan, elements: int, dtype: str, op:
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"])
 @pytest.mark.parametrize("op", ["sum", "avg"])
-def test_all_ranks_on_one_gpu(kind: str, op: str) -> None:
+@pytest.mark.parametrize("transport", ["kernel", "engine"])
+def test_all_ranks_on_one_gpu(kind: str, op: str, transport: str) -> None:
     driver = HostGpuDriver(1)
     with GpuJob.loopback(driver, 3) as job:
-        assert_call_is_right(job, plan_of(kind), 99, "float16", op)
+        assert_call_is_right(job, plan_of(kind), 99, "float16", op, transport=transport)
     assert driver.memory == {}
-    assert {together for _, blocks, together in driver.launches if blocks != 32} == {True}
+    together = {together for _, blocks, together in driver.launches if blocks != 32}
+    assert together == ({True} if transport == "kernel" else set())
 
 
 def test_a_gpu_a_rank_in_one_process() -> None:
     driver = HostGpuDriver(4)
     with GpuJob.one_process(driver, 4) as job:
         assert_call_is_right(job, plan_of("allreduce", "ring:4", "ring"), 1000, "int32", "max")
-        assert_call_is_right(job, plan_of("allgather", "ring:4", "ring"), 1000, "int32", "sum", in_place=True)
+        plan = plan_of("allgather", "ring:4", "ring")
+        assert_call_is_right(job, plan, 1000, "int32", "sum", in_place=True)
+        assert_call_is_right(job, plan, 1000, "int32", "sum", in_place=True, transport="engine")
     assert {device for device, _, _ in driver.launches} == set(range(4))
     assert driver.memory == {}
 
@@ -75,7 +81,7 @@ def one_of_several(bootstrap, kind: str) -> int:
     driver = HostGpuDriver(1)
     with GpuJob.one_each(driver, bootstrap) as job:
         assert_call_is_right(job, plan_of(kind), 100, "int32", "sum")
-        assert_call_is_right(job, plan_of(kind), 7, "int32", "sum")
+        assert_call_is_right(job, plan_of(kind), 7, "int32", "sum", transport="engine" if bootstrap.rank else "kernel")
     return len(driver.memory)
 
 
@@ -102,12 +108,13 @@ def test_users_buffers_take_the_place_of_ours() -> None:
             job.prepare(bind(plan, 30, 4), "int32").register({0: (0, 0)})
 
 
-def test_a_wait_that_nobody_ends_names_rank_channel_and_instruction() -> None:
+@pytest.mark.parametrize("transport", ["kernel", "engine"])
+def test_a_wait_that_nobody_ends_names_rank_channel_and_instruction(transport: str) -> None:
     plan = plan_of("allgather")
     row = int(np.flatnonzero(plan.columns["op"] == Op.SIGNAL)[-1])
     broken = without(plan, row)
     with GpuJob.loopback(HostGpuDriver(1), 3) as job:
-        prepared = job.prepare(bind(broken, 30, 4), "int32", threads=32)
+        prepared = job.prepare(bind(broken, 30, 4), "int32", threads=32, transport=transport)
         with pytest.raises(DeviceError, match=r"rank \d, channel \d, instruction \d+: .*not within the time limit"):
             prepared.run(limit_s=0.3)
         with pytest.raises(DeviceError, match="the job has ended: rank"):
@@ -169,6 +176,8 @@ def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     with GpuJob.loopback(HostGpuDriver(1, room=2), 3) as job:
         with pytest.raises(DeviceError, match="needs 6 blocks of 512 threads at once on GPU 0, which holds 2"):
             job.prepare(bind(plan, 30, 4), "int32")
+        with pytest.raises(InputError, match="transport: is 'dma'; expected one of kernel, engine"):
+            job.prepare(bind(plan, 30, 4), "int32", transport="dma")
         with pytest.raises(InputError, match="threads: is 33; expected a multiple of 32"):
             job.prepare(bind(plan, 30, 4), "int32", threads=33)
         with pytest.raises(InputError, match="is bound for elements of 4 bytes, not for float16"):

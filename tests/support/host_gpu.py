@@ -109,6 +109,22 @@ class HostGpuDriver:
     def copy(self, device: int, to: int, source: int, num_bytes: int, stream: "HostStream") -> None:
         self._give(stream, lambda: ctypes.memmove(to, source, num_bytes))
 
+    def wait_value(self, device: int, stream: "HostStream", address: int, value: int) -> None:
+        word = ctypes.c_uint64.from_address(address)
+
+        def work() -> None:
+            while word.value < value:
+                time.sleep(2e-5)
+
+        self._give(stream, work)
+
+    def write_value(self, device: int, stream: "HostStream", address: int, value: int) -> None:
+        word = ctypes.c_uint64.from_address(address)
+        self._give(stream, lambda: setattr(word, "value", value))
+
+    def follow(self, device: int, stream: "HostStream", mark: Future) -> None:
+        self._give(stream, mark.result)
+
     def mark(self, device: int, stream: "HostStream") -> Future:
         return stream.give(time.perf_counter)
 
