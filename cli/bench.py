@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collsyn.bench.result import BenchResult, Row
     from collsyn.bench.run import Benchmark
     from collsyn.bench.sources import Source
+    from collsyn.bench.tuning import Tuned
     from collsyn.model.topology import Topology
 
 SCHEDULES = "collsyn-out/schedules"
+TUNING = "collsyn-out/tuning.yaml"
 PROFILE = "collsyn-out/profile.yaml"
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
 # Names that nccl-tests knows.
@@ -119,6 +121,11 @@ def average(value: str) -> str:
 @gate_options
 @rank_options
 @loopback_option()
+@click.option(
+    "--tune",
+    is_flag=True,
+    help=f"On GPUs: try how each plan is best launched; later runs take it from {TUNING}.",
+)
 @seed_option()
 @json_option()
 def command(
@@ -147,6 +154,7 @@ def command(
     launcher: str | None,
     mpirun: str | None,
     loopback: int | None,
+    tune: bool,
     seed: int,
     as_json: bool,
     gate: Gate,
@@ -181,6 +189,8 @@ def command(
         from collsyn.pictures.sheet import require_picture
 
         require_picture(plot)
+    if tune and where == "host":
+        raise click.UsageError("--tune needs GPUs (--backend cuda); host ranks are launched in one way")
     launches = gate.chosen_launches(bool(emulate))
     options = BenchOptions(
         sizes=sizes,
@@ -197,6 +207,8 @@ def command(
         yardstick=gate.compares and where == "host",
         backend=where,
         loopback=loopback is not None,
+        tune=tune,
+        tuned=_tuned(where, speaks),
     )
     if gate.plan is not None:
         needed = gate.plan.makes_schedules
@@ -218,6 +230,8 @@ def command(
         return
     result = assessment.result
     _write(assessment, output, as_json)
+    if tune:
+        _keep_tuning(result, options.tuned, loopback is not None)
     if not as_json:
         gate.show(assessment)
     gate.write(assessment)
@@ -251,6 +265,38 @@ def _check_choice(
         raise click.UsageError("--against and --emulate exclude each other; others run on this machine's own links")
     if "mpi" in (against or ()) and how == "fork":
         raise click.UsageError("--against mpi needs ranks that MPI starts; leave --launcher fork out")
+
+
+def _tuned(where: str, speaks: bool) -> "tuple[Tuned, ...]":
+    """What earlier runs found of launches on GPUs."""
+    if where == "host" or not Path(TUNING).is_file():
+        return ()
+    from collsyn.bench.tuning import read_tuning
+
+    if speaks:
+        note(f"launches as tuned in {TUNING}")
+    return tuple(read_tuning(TUNING))
+
+
+def _keep_tuning(result: "BenchResult", known: "tuple[Tuned, ...]", loopback: bool) -> None:
+    """Write what was found, beside what was known."""
+    from collsyn.bench.tuning import Launch, Tuned, write_tuning
+
+    found = [
+        Tuned(
+            row.gpu,
+            row.collective,
+            row.group_size,
+            loopback,
+            row.size_bytes,
+            Launch(**row.launch),
+            row.out_of_place.time_s,
+        )
+        for row in result.rows
+        if row.launch is not None and row.out_of_place.time_s is not None
+    ]
+    write_tuning(TUNING, [*known, *found])
+    note(f"wrote {TUNING}")
 
 
 def _check_libraries(where: str, against: tuple[str, ...] | None) -> None:

@@ -41,6 +41,7 @@ def _row(row: Row) -> dict[str, Any]:
         "bound_us": None if row.bound_s is None else s_to_us(row.bound_s),
         "emulation_factor": row.emulation_factor,
         "benchmark": row.benchmark,
+        **({} if row.launch is None else {"launch": dict(row.launch), "gpu": row.gpu}),
         "group_size": row.group_size,
         "samples_us": _by_launch(row.out_of_place.blocks_s, row.launches),
         "yardstick_us": _by_launch(row.yardstick_s, row.launches),

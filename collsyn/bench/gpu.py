@@ -1,6 +1,9 @@
 """What a benchmark does on GPUs: checks plans, then times calls of ours, and of NCCL in turn."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -8,16 +11,20 @@ import numpy as np
 from collsyn.bench.data import Pattern
 from collsyn.bench.gpu_timer import Timer, time_in_turn
 from collsyn.bench.nccl import NcclCollective, communicators, nccl_not_comparable
+from collsyn.bench.tuning import Launch, candidates, chosen, tuned_from_fields
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.job import GpuJob
 from collsyn.cuda.prepared import GpuPlan
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
-from collsyn.model.fields import parse_document
+from collsyn.model.fields import Fields, parse_document
 from collsyn.model.plan import Buffer, Plan
 from collsyn.model.plan_file import plan_from_fields
 from collsyn.runtime.bootstrap import Bootstrap
 from collsyn.runtime.worker import report
+
+# Of each launch that is tried.
+_TUNING_BLOCKS = 5
 
 Result = dict[str, Any]
 
@@ -75,9 +82,11 @@ class _Case:
 
     def run(self) -> dict[int, Result]:
         """Everything that is asked for, by rank of this process."""
+        self.launch = self._best() if self.case.get("tune") else self._known()
         nothing = {"mpi": None, "gloo": None, "yardstick": None, "nccl": None, "in": None}
         out, theirs = self._out_of_place()
-        results = {rank: {**nothing, "out": out[rank], "nccl": theirs[rank]} for rank in self.job.devices}
+        common = {**nothing, "launch": asdict(self.launch), "gpu": self._gpu()}
+        results = {rank: {**common, "out": out[rank], "nccl": theirs[rank]} for rank in self.job.devices}
         if self.case["in_place"]:
             for rank, one in self._in_place().items():
                 results[rank]["in"] = one
@@ -85,7 +94,7 @@ class _Case:
 
     def _out_of_place(self) -> tuple[dict[int, Result], dict[int, Result | None]]:
         """Our times and, where they are asked for, those of NCCL in turn."""
-        prepared = self._prepared(in_place=False)
+        prepared = self._prepared(False, self.launch)
         wrong = self._wrong(prepared)
         other, reason = self._nccl()
         ours, theirs = Timer(self.job, prepared), None if other is None else Timer(self.job, other)
@@ -109,7 +118,7 @@ class _Case:
         }
 
     def _in_place(self) -> dict[int, Result]:
-        prepared = self._prepared(in_place=True)
+        prepared = self._prepared(True, self.launch)
         wrong, timer = self._wrong(prepared), Timer(self.job, prepared)
         if not self._anywhere(wrong):
             time_in_turn([timer], self.case["iterations"], self.case["warmup"])
@@ -119,9 +128,34 @@ class _Case:
         self.job.release(prepared)
         return _results(timer, wrong)
 
-    def _prepared(self, in_place: bool) -> GpuPlan:
+    def _prepared(self, in_place: bool, launch: Launch) -> GpuPlan:
         bound = bind(self.plan, self.case["elements"], self.dtype.num_bytes, in_place)
-        return self.job.prepare(bound, self.dtype.name, self.op, **self.case.get("launch", {}))
+        return self.job.prepare(bound, self.dtype.name, self.op, **asdict(launch))
+
+    def _gpu(self) -> str:
+        return self.job.driver.facts(next(iter(self.job.devices.values()))).name
+
+    def _known(self) -> Launch:
+        """What a tuning file has for this call, else the usual launch."""
+        entries = [tuned_from_fields(Fields(entry, "tuning")) for entry in self.case.get("tuned", [])]
+        size = self.case["elements"] * self.dtype.num_bytes
+        return chosen(entries, self._gpu(), self.plan.collective.kind, self.job.size, self.job.is_loopback, size)
+
+    def _best(self) -> Launch:
+        """The quickest of all launches that fit, each tried for a short time; the same in all processes."""
+        best, best_s = Launch(), math.inf
+        for launch in candidates():
+            if not self.job.fits(self.plan, launch.threads, launch.blocks_per_channel):
+                continue
+            prepared = self._prepared(False, launch)
+            timer = Timer(self.job, prepared)
+            time_in_turn([timer], _TUNING_BLOCKS, 1)
+            mine = max(median(seconds) for seconds in timer.seconds.values())
+            found_s = max(each["seconds"] for each in self.job.exchange(lambda mine=mine: {"seconds": mine}))  # type: ignore[misc]
+            self.job.release(prepared)
+            if found_s < best_s:
+                best, best_s = launch, found_s
+        return best
 
     def _nccl(self) -> tuple[NcclCollective | None, str | None]:
         """NCCL's collective, right in its first call, or why there is none to compare with."""

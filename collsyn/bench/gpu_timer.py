@@ -54,7 +54,7 @@ class Timer:
         """The calls of a block as a graph of each device; None where calls join devices or the driver cannot."""
         each = getattr(self._timed, "enqueue_on", None)
         streams = self._timed.streams()
-        if each is None and len(streams) > 1:
+        if not getattr(self._timed, "can_record", True) or (each is None and len(streams) > 1):
             return None
         graphs: dict[int, Any] = {}
         for device, stream in streams.items():

@@ -10,6 +10,7 @@ from collsyn.bench.result import Comparison, Row, Timing
 from collsyn.bench.sizes import count_column, group_size
 from collsyn.bench.sources import Prepared, Source
 from collsyn.bench.statistics import over_ranks, ratio_of_medians
+from collsyn.bench.tuning import Tuned, tuned_document
 from collsyn.model.dtypes import dtype_of
 from collsyn.model.topology import Topology
 from collsyn.model.topology_file import topology_document
@@ -33,8 +34,9 @@ class BenchOptions:
     `average` is one of `statistics.OVER_RANKS`, `against` names other libraries (`mpi`, `gloo`), `launcher` is that of
     `launch`. With `emulate`, ranks run at the pace of that machine, and times are those of it. `in_place` asks for
     calls in place as well, `yardstick` for the plain exchange between the blocks of calls, which says how fast the
-    machine itself was at that time. `backend` is `host` or `cuda`: there ranks are processes where the launcher starts
-    some, else (launcher `here`) all in this process, with a GPU each or (`loopback`) all on one.
+    machine itself was at that time. `backend` is `host` or `cuda`: there ranks are processes where the
+    launcher starts some, else (launcher `here`) all in this process, with a GPU each or (`loopback`) all on one; `tune`
+    tries how plans are best launched, `tuned` is what earlier runs found.
     """
 
     sizes: tuple[int, ...]
@@ -52,6 +54,8 @@ class BenchOptions:
     yardstick: bool = False
     backend: str = "host"
     loopback: bool = False
+    tune: bool = False
+    tuned: tuple[Tuned, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +133,16 @@ class Job:
             "mpi": "mpi" in options.against,
             "gloo": "gloo" in options.against,
             "nccl": "nccl" in options.against,
+            "tune": options.tune and not self._launched,
+            "tuned": self._tuned(),
             "yardstick": options.yardstick and case.emulation is None,
             "factor": None if case.emulation is None else case.emulation.factor,
         }
+
+    def _tuned(self) -> list[dict[str, Any]]:
+        kind, num_ranks = self.source.collective.kind, self.source.num_ranks
+        known = self.options.tuned
+        return [tuned_document(one) for one in known if (one.collective, one.num_ranks) == (kind, num_ranks)]
 
     def _hear(self, rank: int, message: Mapping[str, Any]) -> None:
         """A rank has finished a case, which is over once all have."""
@@ -171,6 +182,8 @@ class Job:
             emulation_factor=None if case.emulation is None else case.emulation.factor,
             benchmark=self.name,
             launches=self._launches,
+            launch=found[0][0].get("launch"),
+            gpu=found[0][0].get("gpu", ""),
             yardstick_s=self._blocks(found, "yardstick") if _is_there(found, "yardstick") else (),
         )
 

@@ -49,6 +49,7 @@ class Row:
     and `bound_s` are None where there is no topology to compute them with. On an emulated machine times are those of
     it, and ranks took `emulation_factor` times as long. `benchmark` is the name in a suite. `yardstick_s` are
     blocks of the plain exchange, each timed beside a block of calls out of place; empty where none were.
+    On GPUs `launch` is how plans were launched, and `gpu` the name of the kind.
     """
 
     collective: str
@@ -71,6 +72,8 @@ class Row:
     benchmark: str = ""
     launches: int = 1
     yardstick_s: tuple[float, ...] = ()
+    launch: Mapping[str, Any] | None = None
+    gpu: str = ""
 
     @property
     def timings(self) -> tuple[Timing, ...]:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from collsyn.cuda.driver import Driver
+from collsyn.cuda.layout import ENTRY
 from collsyn.cuda.prepared import KERNEL, GpuPlan
 from collsyn.errors import CollsynError, DeviceError, InputError
 from collsyn.model.bind import BoundPlan
 from collsyn.model.dtypes import checked_op, dtype_of
+from collsyn.model.plan import Plan
 from collsyn.runtime.arena import machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
 from collsyn.runtime.pool import same_answer
@@ -86,6 +88,24 @@ class GpuJob:
         plan = GpuPlan(self, bound, dtype_name, op_name, threads, blocks_per_channel, transport)
         self._plans.append(plan)
         return plan
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether several ranks share a GPU."""
+        return len(set(self.devices.values())) < len(self.devices)
+
+    def fits(self, plan: Plan, threads: int, blocks_per_channel: int) -> bool:
+        """Whether every GPU holds all blocks of its ranks at once, in all processes."""
+
+        def look() -> dict[str, Any]:
+            fit = True
+            for device in set(self.devices.values()):
+                ranks = [rank for rank, of_rank in self.devices.items() if of_rank == device]
+                blocks = sum(len(plan.channels_of(rank)) for rank in ranks) * blocks_per_channel
+                fit &= blocks <= self.driver.resident_blocks(device, self.module(device)(ENTRY), threads)
+            return {"fit": fit}
+
+        return all(answer["fit"] for answer in self.exchange(look))
 
     def release(self, plan: GpuPlan) -> None:
         """Give a plan's memory back; every process must release its plans in the same order."""

@@ -99,6 +99,11 @@ class GpuPlan:
         """Blocks of all launches of this process."""
         return sum(launch.program.grid for launch in self._launches)
 
+    @property
+    def can_record(self) -> bool:
+        """Whether calls are alike, so that a graph of them can be replayed: copy engines count flags on the host."""
+        return all(launch.engine is None for launch in self._launches)
+
     def input(self, rank: int) -> Any:
         """The input of a rank of this process."""
         return self._array(rank, Buffer.INPUT)

@@ -1,10 +1,12 @@
 """`bench` and `profile` on GPUs, here threads of the host: which backend is taken, and one line for what cannot be."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from collsyn.bench.tuning import Launch, read_tuning, write_tuning
 from collsyn.profiling.host import Effort
 from tests.support.host_gpu import HostGpuDriver
 
@@ -69,3 +71,20 @@ def test_what_does_not_go_together_on_gpus(arguments, code: int, message: str, g
     done = run_cli(*BENCH, *arguments)
     assert done.code == code
     assert message in done.stderr
+
+
+def test_tuning_is_kept_and_taken_by_the_next_run(gpus, run_cli, tmp_path: Path, monkeypatch) -> None:
+    tried = [Launch(), Launch(256, 2), Launch(transport="engine")]
+    monkeypatch.setattr("collsyn.bench.gpu.candidates", lambda: tried)
+    done = run_cli(*BENCH, "-n", "2", "--loopback", "3", "--tune", "--json", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert "wrote collsyn-out/tuning.yaml" in done.stderr
+    (entry,) = read_tuning(tmp_path / "collsyn-out/tuning.yaml")
+    assert (entry.gpu, entry.collective, entry.num_ranks, entry.loopback) == ("host threads", "allreduce", 3, True)
+    assert entry.launch in tried
+    odd = replace(entry, launch=Launch(64, 1, "engine"))
+    write_tuning(tmp_path / "collsyn-out/tuning.yaml", [odd])
+    done = run_cli(*BENCH, "-n", "2", "--loopback", "3", "--json", cwd=tmp_path)
+    assert "launches as tuned in collsyn-out/tuning.yaml" in done.stderr
+    assert json.loads(done.stdout)["results"][0]["launch"] == asdict(odd.launch)
+    assert run_cli(*BENCH, "-n", "2", "--backend", "host", "--tune").code == 2
