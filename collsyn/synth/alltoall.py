@@ -46,6 +46,12 @@ class Paths:
     ptr: I64
     hops: I64
 
+    @classmethod
+    def of(cls, collective: Collective, chunk: I64, num_bytes: F64, hops: I32, lengths: I64) -> "Paths":
+        """Paths from the hops (rows) of every piece and their number."""
+        legs = hops[np.arange(hops.shape[1]) < lengths[:, None]].astype(np.int64)
+        return cls(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
+
     @property
     def lengths(self) -> I64:
         """Legs of every piece."""
@@ -64,11 +70,13 @@ class Paths:
 
 @dataclass(frozen=True)
 class Setting:
-    """Chunks a rank or pair, whether rates are fitted, how many overheads a message is worth."""
+    """Chunks a rank or pair, whether rates are fitted, how many overheads a message is worth, and whether the first
+    order spreads the pieces of every pair evenly over the time."""
 
     chunks: int
     fitted: bool = False
     overheads: float = 0.0
+    even: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,33 +129,36 @@ def pieces(collective: Collective, size_bytes: int) -> tuple[I64, I64, I64, F64]
 
 def along_paths(problem: Problem, options: Options, model: MachineModel) -> Schedule:
     """The best schedule found; raises Infeasible where a receiver cannot be reached."""
-    return _Search(problem, options, model).solve()
+    return Search(problem, options, model).solve()
 
 
-class _Search:
+class Search:
+    """Paths for rising numbers of chunks, each sent under several settings; the best is kept."""
+
     def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
         self.problem, self.options, self.model = problem, options, model
         self.best: Sent | None = None
-        self._effort = Effort(problem, options, WORK)
+        self.effort = Effort(problem, options, WORK)
         machine = model.machine(False, 0.0, 1.0)
         users = np.diff(machine.link_ptr)[machine.route_links].sum() / max(len(machine.src), 1)
         self._work_per_leg = 1 + float(users) / SHARING_HOPS
-        self._work_per_search = 1 + len(machine.src) / SEARCHED_HOPS
+        self.work_per_search = 1 + len(machine.src) / SEARCHED_HOPS
         self._longest = 2 * int(model.distance[np.isfinite(model.distance)].max()) + 2
 
     def solve(self) -> Schedule:
+        """The best schedule found."""
         _, source, target, num_bytes = pieces(self.problem.collective(1), self.problem.size_bytes)
         legs = int(self.model.distance[source, target].sum())
         tried: list[int] = []
-        for chunks in self._effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)):
-            if self._effort.over(0.6):
+        for chunks in self.effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)):
+            if self.effort.over(0.6):
                 break
             tried.append(chunks)
-            self._try(chunks, self._settings(chunks), ROUNDS[0])
+            self._try(chunks, self.settings(chunks), ROUNDS[0])
         # Other paths for the best counts, as long as there is work left.
-        for turn in count() if self._effort.timed else range(MOST_TURNS):
+        for turn in count() if self.effort.timed else range(MOST_TURNS):
             assert self.best is not None
-            hopeful = [n for n in (self.best.setting.chunks, *tried[-2:]) if self._effort.can_gain(n)]
+            hopeful = [n for n in (self.best.setting.chunks, *tried[-2:]) if self.effort.can_gain(n)]
             if not hopeful:
                 break
             chunks = hopeful[turn % len(hopeful)]
@@ -155,7 +166,7 @@ class _Search:
         assert self.best is not None
         return self._schedule(self.best)
 
-    def _settings(self, chunks: int) -> list[Setting]:
+    def settings(self, chunks: int) -> list[Setting]:
         """All settings for a chunk count."""
         settings = [Setting(chunks, fitted) for fitted in ((False, True) if self.model.has_fitted else (False,))]
         if self.problem.topology.overhead_s.any():
@@ -164,35 +175,37 @@ class _Search:
 
     def _try(self, chunks: int, settings: list[Setting], rounds: int) -> None:
         """Choose paths for a chunk count, and send along them under several settings."""
-        paths = self._paths(chunks)
+        paths = self.paths(chunks)
+        if paths is None:
+            return
         for setting in settings:
             self._send(paths, setting, rounds)
-            if self._effort.over():
+            if self.effort.over():
                 return
 
-    def _paths(self, chunks: int) -> Paths:
+    def paths(self, chunks: int) -> Paths | None:
+        """Pieces of so many chunks a pair, and the hops that each goes; None where these cannot be the best."""
         collective = self.problem.collective(chunks)
         chunk, *ends, num_bytes = pieces(collective, self.problem.size_bytes)
         choose = self._by_source if len(chunk) > MANY_PIECES else self._one_by_one
         hops, lengths = choose(ends[0], ends[1], num_bytes)
-        legs = hops[np.arange(hops.shape[1]) < lengths[:, None]].astype(np.int64)
-        return Paths(collective, chunk, num_bytes, np.concatenate([[0], np.cumsum(lengths)]), legs)
+        return Paths.of(collective, chunk, num_bytes, hops, lengths)
 
     def _one_by_one(self, source: I64, target: I64, num_bytes: F64) -> tuple[I32, I64]:
         """Hops (rows) and their number for every piece, each by a search of its own."""
         passes = max(1, min(MOST_PASSES, PIECES_OF_ALL_PASSES // max(len(source), 1)))
         powers = np.geomspace(POWERS[0], POWERS[2], passes) if passes > 1 else np.array([POWERS[1]])
         hops, lengths = np.zeros((len(source), self._longest), np.int32), np.zeros(len(source), np.int64)
-        machine, seed = self.model.machine(False, 0.0, 1.0), self._effort.seed()
+        machine, seed = self.model.machine(False, 0.0, 1.0), self.effort.seed()
         kernels.route(machine, source, target, num_bytes, powers, seed, hops, lengths)
-        self._effort.spend(passes * len(source) * self._work_per_search)
+        self.effort.spend(passes * len(source) * self.work_per_search)
         return hops, lengths
 
     def _by_source(self, source: I64, target: I64, num_bytes: F64) -> tuple[I32, I64]:
         """The same with a search for all pieces of a source."""
         machine = self.model.machine(False, 0.0, 1.0)
-        found = balanced(machine, self.model.distance, source, target, num_bytes, self._effort.seed())
-        self._effort.spend(found.searches * self._work_per_search)
+        found = balanced(machine, self.model.distance, source, target, num_bytes, self.effort.seed())
+        self.effort.spend(found.searches * self.work_per_search)
         return found.hops, found.lengths
 
     def _send(self, paths: Paths, setting: Setting, rounds: int) -> None:
@@ -201,17 +214,18 @@ class _Search:
         machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
         # Ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
-        for times in sendings(machine, self.model.turned_round(machine), paths, turn, rounds):
+        due_s = _evenly(machine, paths) if setting.even else None
+        for times in sendings(machine, self.model.turned_round(machine), paths, turn, rounds, due_s):
             self._keep(Sent(setting, paths, times))
-            if self._effort.over():
+            if self.effort.over():
                 return
 
     def _keep(self, sent: Sent) -> None:
         """Count the work of a schedule, and keep it if it is the best."""
-        self._effort.spend(len(sent.paths.hops) * self._work_per_leg)
+        self.effort.spend(len(sent.paths.hops) * self._work_per_leg)
         if self.best is None or sent.times.finish_s < self.best.times.finish_s * (1 - 1e-9):
             self.best = sent
-            self._effort.improved(sent.times.finish_s)
+            self.effort.improved(sent.times.finish_s)
 
     def _schedule(self, sent: Sent) -> Schedule:
         order = np.lexsort((sent.times.message, sent.times.start_s))
@@ -232,16 +246,21 @@ class _Search:
         return in_order(collective, problem.topology, problem.size_bytes, routes, columns, notes)
 
 
-def sendings(machine: Machine, backwards: Machine, paths: Paths, turn: I64, rounds: int) -> Iterator[Times]:
+def sendings(
+    machine: Machine, backwards: Machine, paths: Paths, turn: I64, rounds: int, due_s: F64 | None = None
+) -> Iterator[Times]:
     """Times along paths: forwards, then from the ends backwards, then forwards again, each in the order of the last.
 
     `backwards` is the machine with every hop turned round; of legs with equally much to go those of large `turn` wait.
+    `due_s` has for every piece how much less urgent it is at first.
     What arrives last goes first when time is turned round, and so on (forward-backward improvement of schedules).
     Backwards schedules are as good as forwards ones.
     """
     shortest_s = float(paths.num_bytes.min(initial=np.inf) / machine.rate.max(initial=1.0))
     mirrored, mirror = paths.mirrored()
     priority = _to_go(machine, paths) - turn * (1e-3 * shortest_s)
+    if due_s is not None:
+        priority -= np.repeat(due_s, paths.lengths)
     for _ in range(rounds):
         start_s, message, _ = kernels.send(machine, *paths.columns(), priority, 1e-7 * shortest_s)
         end_s = _end_times(machine, paths, start_s, message)
@@ -259,6 +278,24 @@ def _to_go(machine: Machine, paths: Paths) -> F64:
     done_s = np.concatenate([[0.0], np.cumsum(leg_s)])
     to_go_s: F64 = np.repeat(done_s[paths.ptr[1:]], paths.lengths) - done_s[:-1]
     return to_go_s
+
+
+def _evenly(machine: Machine, paths: Paths) -> F64:
+    """When every piece is due if those of each pair follow each other evenly while the busiest link works.
+
+    So every link is fed from all sides all the time, as by the flow of which the pieces are parts.
+    """
+    lengths = np.diff(machine.route_ptr)[paths.hops]
+    entry = np.repeat(machine.route_ptr[paths.hops] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+    link = machine.route_links[entry]
+    sent = np.bincount(link, np.repeat(np.repeat(paths.num_bytes, paths.lengths), lengths), len(machine.bandwidth))
+    pair = machine.src[paths.hops[paths.ptr[:-1]]] * len(machine.out_ptr) + machine.dst[paths.hops[paths.ptr[1:] - 1]]
+    order = np.argsort(pair, kind="stable")
+    _, first, many = np.unique(pair[order], return_index=True, return_counts=True)
+    part = np.empty(len(pair))
+    part[order] = (np.arange(len(pair)) - np.repeat(first, many) + 0.5) / np.repeat(many, many)
+    due_s: F64 = part * float((sent / machine.bandwidth).max(initial=0.0))
+    return due_s
 
 
 def _end_times(machine: Machine, paths: Paths, start_s: F64, message: I32) -> F64:

@@ -31,6 +31,7 @@ METHODS: dict[str, str] = {
     "rebalanced": "collsyn.synth.rebalanced:REBALANCED",
     "symmetric": "collsyn.synth.symmetric:SYMMETRIC",
     "lockstep": "collsyn.synth.lockstep:LOCKSTEP",
+    "flow": "collsyn.synth.concurrent_flow:FLOW",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 

@@ -1,6 +1,7 @@
 """Hops: the ways from one rank straight to another, through switches only, and the quickest chains of hops."""
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,6 +71,11 @@ def hops(topology: Topology, alternatives: bool = False) -> Hops:
     if topology.allowed_pairs is not None:
         ends = ((int(topology.src[route[0]]), int(topology.dst[route[-1]])) for route in routes)
         routes = [route for route, pair in zip(routes, ends, strict=True) if pair in topology.allowed_pairs]
+    return hops_along(topology, routes)
+
+
+def hops_along(topology: Topology, routes: Sequence[Sequence[int]]) -> Hops:
+    """The hops whose routes are given, each a way of links from a rank through switches to another rank."""
     table = Rows.of(routes)
     costs = RouteCosts.of(topology, table)
     first = table.data[table.ptr[:-1]]
