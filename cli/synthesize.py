@@ -153,6 +153,7 @@ class _Task:
 
     def work(self, problem: "Problem", asked: Sizes, crew: "Crew | None", keyboard: "Keyboard") -> int:
         """Solve the problem at all sizes, write and show what was found; the exit code."""
+        from collsyn.portfolio.candidates import chosen
         from collsyn.portfolio.large import is_large_problem, require_listable
 
         documents: list[dict[str, Any]] = []
@@ -165,9 +166,14 @@ class _Task:
                     documents.append(self._large(sized))
                 continue
             require_listable(sized, self.method)
-            candidates, is_known = self._solved(sized, crew)
-            stopped = any(candidate.interrupted for candidate in candidates)
-            if found and candidates[0].schedule is None and stopped:
+            try:
+                candidates, is_known = self._solved(sized, crew)
+                stopped = any(candidate.interrupted for candidate in candidates)
+                chosen(candidates)
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                stopped = True
                 break  # the sizes before this one are what is left
             document, schedule = _document(candidates, self.old, is_known)
             if not asked.is_sweep and self.output != "none":

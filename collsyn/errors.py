@@ -1,7 +1,27 @@
 """Every error that collsyn raises on purpose, each with the exit code that the command line returns for it."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+
+def can_raise(frame: FrameType | None) -> bool:
+    """Whether a signal's handler may raise in this frame; if not, the signal is sent once more for the next one.
+
+    Compiled kernels make the named tuples that they return by calls that are not looked after: an exception there ends
+    the process (Numba).
+    """
+    if frame is None or not str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
+        return True
+    signal.raise_signal(signal.SIGINT)
+    return False
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """As Python's own handler of Ctrl-C, but where an exception is safe."""
+    if can_raise(frame):
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -28,6 +28,8 @@ from collsyn.synth.table import METHODS
 
 # Seconds after which no further method is begun, where no other limit is given.
 TIME_LIMIT_S = 30.0
+# Share of a limit that was asked for in which methods may work, where plans are to be made of what they find.
+FOR_METHODS = 0.75
 # Share of the limit in which methods are begun in the order of the table.
 EARLY = 1 / 3
 # Plans of more ranks are lowered and simulated only on request.
@@ -118,6 +120,8 @@ class _Run:
         self.asked_s = trial.options.time_limit_s
         self.begin_s = time.monotonic()
         self.limit_s = TIME_LIMIT_S if self.asked_s is None else self.asked_s
+        if self.asked_s is not None and trial.plans and len(names) > 1:
+            self.limit_s *= FOR_METHODS
         self.interrupted = False
         self.begun_s: dict[int, float] = {}
         # The first method, in the order given, that cannot be beaten, and the number of its place.
@@ -185,6 +189,8 @@ class _Run:
             return [c if c.method == name or not c.served else replace(c, cut=reason, plan_s=None) for c in candidates]
         planned: dict[int, Candidate] = {}
         pending = list(range(len(order)))
+        # Plans have the rest of a limit that was asked for, and as long again of one that was not.
+        self.limit_s = self.asked_s or max(self.spent_s(), self.limit_s) + TIME_LIMIT_S
 
         def next_task() -> tuple[int, Task] | None:
             if not pending or (self.left_s() <= 0 and len(order) > 1):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from collsyn.errors import interrupts
+from collsyn.errors import can_raise, interrupt, interrupts
 
 
 class Keyboard:
@@ -25,7 +25,9 @@ class Keyboard:
         in_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT) if in_main else None
         owner = getattr(handler, "__self__", None)
-        if handler is signal.default_int_handler or isinstance(owner, Keyboard):
+        if isinstance(owner, Keyboard):
+            self.pressed = owner.pressed
+        if handler in (signal.default_int_handler, interrupt) or isinstance(owner, Keyboard):
             self._before = signal.signal(signal.SIGINT, self._press)
         return self
 
@@ -52,6 +54,6 @@ class Keyboard:
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         self.pressed = True
-        if self._listening:
+        if self._listening and can_raise(frame):
             self._listening = False
             raise KeyboardInterrupt
