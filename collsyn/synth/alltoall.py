@@ -212,6 +212,8 @@ class Search:
         """Send along paths forwards and backwards, and keep the best."""
         mean_bytes = float(paths.num_bytes.mean()) if len(paths.num_bytes) else 1.0
         machine = self.model.machine(setting.fitted, setting.overheads, mean_bytes)
+        if setting.overheads and machine.batch.max(initial=1) == 1:
+            return  # no other messages than without
         # Ties are broken by how far apart the ranks are, which pairs the ports of a switch well.
         turn = (machine.dst[paths.hops] - machine.src[paths.hops]) % self.problem.topology.num_ranks
         due_s = _evenly(machine, paths) if setting.even else None
