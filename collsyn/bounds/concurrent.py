@@ -2,17 +2,17 @@
 
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
 
 from collsyn.bounds.case import Case
+from collsyn.bounds.concurrent_program import Program
 from collsyn.model.arrays import F64, I64
-from collsyn.model.topology import Topology
-from collsyn.topology.symmetry import link_images, orbits
 
-# Flows (sources x links) up to which the program is solved: half a second.
-MAX_FLOWS = 6_000
+# Flows up to which the program is solved, in less than a second: at a corner, where duals are exact, or inside.
+MAX_FLOWS_OF_A_CORNER, MAX_FLOWS = 6_000, 18_000
+# With symmetries, which make them fewer, they may be so many times more before (to find which takes time, too).
+MOST_SAVED = 40
 # Lengths are whole numbers of at most this.
 MAX_LENGTH = 1 << 20
 _SIMPLE = 1000
@@ -24,76 +24,24 @@ def concurrent_lengths(case: Case) -> I64 | None:
     For data that goes from one rank to one rank each (alltoall, sendrecv): the program splits it over all ways, with
     one flow for every source, so that the busiest link is least busy (maximum concurrent flow, grouped by source). The
     duals are lengths for which the argument `lengths` shows the optimum, exactly where they are multiples of a common
-    measure. For an alltoall of all ranks one source of every orbit of the topology's symmetries is enough.
+    measure. One source of every orbit of the symmetries that keep the demand is enough.
     """
     pre, post, amount = case.pairs
     if case.collective.reduces or (case.set_sizes[pre] > 1).any() or (case.set_sizes[post] > 1).any():
         return None
-    t, n = case.topology, case.topology.num_ranks
+    t = case.topology
     first = case.collective.sets.data[case.collective.sets.ptr[:-1]]
-    demand = np.zeros((n, n))
+    demand = np.zeros((t.num_ranks, t.num_ranks))
     np.add.at(demand, (first[pre], first[post]), amount)
     np.fill_diagonal(demand, 0.0)
-    apart = ~np.eye(n, dtype=np.bool_)
-    alike = n > 1 and demand[apart].min() == demand[apart].max()
-    vertex_orbit = orbits(t)[:n] if alike else np.arange(n)
-    link_orbit = _link_orbits(t) if alike else np.arange(t.num_links)
-    sources = np.unique(vertex_orbit[demand.any(axis=1)])
-    if not len(sources) or len(sources) * t.num_links > MAX_FLOWS:
+    sending = int(demand.any(axis=1).sum())
+    if not sending or sending * t.num_links > MOST_SAVED * MAX_FLOWS:
         return None
-    many = np.bincount(vertex_orbit, minlength=n)[sources]
-    price = _prices(t, demand[sources] / demand.max(), sources, many, link_orbit)
-    return None if price is None else _whole(price[link_orbit])
-
-
-def _link_orbits(topology: Topology) -> I64:
-    """The number of the orbit of every link under the recorded symmetries."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = topology.num_links
-    images = [found for perm in topology.symmetries if (found := link_images(topology, perm)) is not None]
-    ends = np.concatenate(images) if images else np.zeros(0, dtype=np.int64)
-    starts = np.tile(np.arange(n), len(images))
-    graph = coo_array((np.ones(len(ends), dtype=np.int8), (starts, ends)), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
-
-
-def _prices(t: Topology, demand: F64, sources: I64, many: I64, orbit: I64) -> F64 | None:
-    """The dual of every orbit of links; `many` is how many sources each stands for."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
-
-    links, vertices, count = t.num_links, t.num_vertices, len(sources)
-    flow = np.arange(count * links)
-    own, link = np.divmod(flow, links)
-    # What enters a vertex less what leaves it is what it needs; nothing is asked of the source itself.
-    rows = np.concatenate([own * vertices + t.dst[link], own * vertices + t.src[link]])
-    signs = np.concatenate([np.ones(len(flow)), -np.ones(len(flow))])
-    kept = np.ones(count * vertices, dtype=np.bool_)
-    kept[np.arange(count) * vertices + sources] = False
-    width = len(flow) + 1
-    balance: Any = coo_array((signs, (rows, np.tile(flow, 2))), shape=(count * vertices, width)).tocsr()[kept]
-    need = np.zeros((count, vertices))
-    need[:, : t.num_ranks] = demand
-    room = np.zeros(int(orbit.max()) + 1)
-    np.add.at(room, orbit, t.bandwidth / t.bandwidth.max())
-    load: Any = coo_array(
-        (
-            np.concatenate([many[own].astype(np.float64), -room]),
-            (
-                np.concatenate([orbit[link], np.arange(len(room))]),
-                np.concatenate([flow, np.full(len(room), len(flow))]),
-            ),
-        ),
-        shape=(len(room), width),
-    )
-    cost = np.zeros(width)
-    cost[-1] = 1.0
-    found = linprog(
-        cost, load.tocsr(), np.zeros(len(room)), balance, need.reshape(-1)[kept], method="highs-ds", bounds=(0, None)
-    )
-    return np.maximum(-np.asarray(found.ineqlin.marginals), 0.0) if found.status == 0 else None
+    program = Program(t, demand)
+    if program.num_flows > MAX_FLOWS:
+        return None
+    flows = program.solved(corner=program.num_flows <= MAX_FLOWS_OF_A_CORNER, detours=0.0)
+    return None if flows is None else _whole(flows.price)
 
 
 def _whole(price: F64) -> I64:
