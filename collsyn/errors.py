@@ -1,20 +1,24 @@
 """Every error that collsyn raises on purpose, each with the exit code that the command line returns for it."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 
 def can_raise(frame: FrameType | None) -> bool:
-    """Whether a signal's handler may raise in this frame; if not, the signal is sent once more for the next one.
+    """Whether Ctrl-C's handler may raise in this frame; if not, the signal comes once more a millisecond later.
 
     Compiled kernels make the named tuples that they return by calls that are not looked after: an exception there ends
     the process (Numba).
     """
     if frame is None or not str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
         return True
-    signal.raise_signal(signal.SIGINT)
+    # Not from here: it would be handled inside this very frame.
+    again = threading.Timer(1e-3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    again.daemon = True
+    again.start()
     return False
 
 
