@@ -1,5 +1,7 @@
 """Benchmarks on GPUs, here threads of the host: rows, checks, both ways to place ranks, and results that are wrong."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from collsyn.bench.gpu import run_here
 from collsyn.bench.job import HERE, BenchOptions
 from collsyn.bench.run import bench, raise_if_wrong
 from collsyn.bench.sources import on_the_spot
+from collsyn.bench.tuning import Launch
 from collsyn.cuda.prepared import GpuPlan
 from collsyn.errors import DeviceError, VerificationError
 from collsyn.synth.problem import Problem
@@ -51,6 +54,16 @@ def test_rows_are_those_of_a_benchmark(loopback: bool, gpus) -> None:
     assert result.provenance["backend"] == "cuda"
     assert all(driver.memory == {} for driver in gpus)
     assert {device for driver in gpus for device, _, _ in driver.launches} == ({0} if loopback else {0, 1, 2})
+
+
+def test_a_process_a_rank_finds_the_same_as_all_in_one(monkeypatch) -> None:
+    monkeypatch.setattr("collsyn.cuda.cupy_driver.CupyDriver", lambda: HostGpuDriver(1))
+    monkeypatch.setattr("collsyn.bench.gpu.candidates", lambda: [Launch(), Launch(256, 2), Launch(transport="engine")])
+    row = bench([source()], options(launcher="fork", sizes=(1200,), tune=True)).rows[0]
+    assert row.out_of_place.wrong == 0
+    assert row.in_place.wrong == 0
+    assert row.gpu == "host threads"
+    assert row.launch in [asdict(one) for one in (Launch(), Launch(256, 2), Launch(transport="engine"))]
 
 
 def test_types_and_averages(gpus) -> None:

@@ -43,6 +43,14 @@ def test_every_pair_is_measured_and_the_file_is_a_topology(loopback: bool) -> No
     assert driver.memory == {}
 
 
+def test_a_process_a_rank_measures_its_own_pairs(monkeypatch) -> None:
+    monkeypatch.setattr("collsyn.cuda.cupy_driver.CupyDriver", lambda: HostGpuDriver(1))
+    profile = profile_gpu(None, 3, SMALL, launcher="fork")
+    assert {(link.src, link.dst) for link in profile.links} == {(a, b) for a in range(3) for b in range(3) if a != b}
+    assert len(profile.method["copy_engine_gb_s"]) == 6
+    assert profile.method["joint_runs"] > 0
+
+
 def test_bytes_that_arrive_changed_are_no_measurement(monkeypatch) -> None:
     whole = HostGpuDriver.read
 
