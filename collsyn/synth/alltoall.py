@@ -13,7 +13,7 @@ from collsyn.model.schedule import Schedule
 from collsyn.synth import alltoall_kernels as kernels
 from collsyn.synth.alltoall_wide import balanced
 from collsyn.synth.event_kernels import Machine
-from collsyn.synth.greedy_effort import Effort
+from collsyn.synth.greedy_effort import PATIENCE, Effort
 from collsyn.synth.greedy_machine import MachineModel
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.timing import in_order
@@ -133,7 +133,12 @@ def along_paths(problem: Problem, options: Options, model: MachineModel) -> Sche
 
 
 class Search:
-    """Paths for rising numbers of chunks, each sent under several settings; the best is kept."""
+    """Paths for rising numbers of chunks, each sent under several settings; the best is kept.
+
+    So many numbers in a row as `patience` says may be in vain.
+    """
+
+    patience = PATIENCE
 
     def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
         self.problem, self.options, self.model = problem, options, model
@@ -150,7 +155,8 @@ class Search:
         _, source, target, num_bytes = pieces(self.problem.collective(1), self.problem.size_bytes)
         legs = int(self.model.distance[source, target].sum())
         tried: list[int] = []
-        for chunks in self.effort.chunk_counts(float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)):
+        largest, most = float(num_bytes.max(initial=0.0)), MOST_LEGS // max(legs, 1)
+        for chunks in self.effort.chunk_counts(largest, most, self.patience):
             if self.effort.over(0.6):
                 break
             tried.append(chunks)

@@ -76,10 +76,11 @@ class Effort:
         """Whether there is work left, and that many chunks a rank might do better than the best so far."""
         return not self.over() and (self.best_s is None or self.best_s > self.chunk_bound_s(chunks) * CLOSE_ENOUGH)
 
-    def chunk_counts(self, largest_bytes: float, most: int) -> Iterator[int]:
+    def chunk_counts(self, largest_bytes: float, most: int, patience: int = PATIENCE) -> Iterator[int]:
         """The count that the problem fixes, or else 1, 2, 3, 4, 6, 8, 12, ... while that pays.
 
-        Not more than `most`, and not so many that the largest chunk, of `largest_bytes` uncut, becomes too small.
+        Not more than `most`, and not so many that the largest chunk, of `largest_bytes` uncut, becomes too small; so
+        many in a row as `patience` says may be in vain.
         """
         fixed = 1 if self.problem.spec is not None else self.problem.chunks_per_rank
         if fixed is not None:
@@ -94,7 +95,7 @@ class Effort:
             after_s = self.best_s or np.inf
             in_vain = 0 if after_s < before_s else in_vain + 1
             gained_little = 0 if after_s < (1 - LITTLE) * before_s else gained_little + 1
-            if in_vain == PATIENCE or (gained_little >= 3 and self._spent - spent > DEAR * self._work):
+            if in_vain == patience or (gained_little >= 3 and self._spent - spent > DEAR * self._work):
                 return
 
 
