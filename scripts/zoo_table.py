@@ -5,7 +5,7 @@
     python scripts/zoo_table.py --sizes 256M --topologies torus:8x8 mesh:8x8 hypercube:6 full:8 switch:8
 
 Each row is one run of `collsyn synthesize --json`, what a user gets. Gaps are those of the simulated plan (at most 32
-thread blocks a rank, pieces of 16 KiB or more) and of the schedule, to the strongest bound known: the fluid one, or that
+thread blocks a rank, pieces of 16 KiB or more) and of the schedule, to the strongest bound known: the fluid one or that
 on allreduces along trees. Below stand the median, the 90th percentile and the maximum of the plans' gaps at each size.
 The exit code counts failures.
 """
