@@ -6,8 +6,8 @@ thread blocks of one GPU.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
 from operator import attrgetter
@@ -34,7 +34,9 @@ class Node:
 
     `key` puts all nodes of all GPUs into one order in which nothing comes before what it must wait for. `needs` are
     earlier nodes of the GPU that touch the same memory, `users` the later ones, `readers` those that read what this one
-    writes. `line` is the channel that it sends into or receives from. `block` and `step` will say where it went.
+    writes. `line` is the channel that it sends into or receives from. `begin_s` and `end_s` are when the plan moves it:
+    for `s` on the links, for `r` from the first byte sent to the last one there. A `tail` is the end of a message that
+    was cut. `block` and `step` will say where it went.
     """
 
     op: str
@@ -45,6 +47,9 @@ class Node:
     src: At | None = None
     src2: At | None = None
     line: Line | None = None
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    tail: bool = False
     needs: list["Node"] = field(default_factory=list)
     users: list["Node"] = field(default_factory=list)
     readers: list["Node"] = field(default_factory=list)
@@ -54,6 +59,16 @@ class Node:
     def reads(self) -> list[At]:
         """Places that it reads."""
         return [at for at in (self.src, self.src2) if at is not None]
+
+    @property
+    def channel(self) -> tuple[int, int]:
+        """The channel of the plan that it is sent through, and its source."""
+        assert self.line is not None
+        return self.line[0][0], self.line[1]
+
+    def bare(self) -> "Node":
+        """The same without others to refer to."""
+        return replace(self, needs=[], users=[], readers=[])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,22 +122,36 @@ class Moved:
     needs: list[dict[int, bool]]
 
     @classmethod
-    def of(cls, plan: Plan, size_bytes: int | None = None) -> "Moved":
+    def of(
+        cls,
+        plan: Plan,
+        size_bytes: int | None = None,
+        longest: int = MAX_COUNT,
+        cut: Callable[[list[Node]], Iterable[Node]] | None = None,
+    ) -> "Moved":
         """The nodes of a plan in the order in which they are simulated to run at a size, or in any order that its flags
         allow if there is no size (or no topology): then every receive comes directly behind its send, so that no
-        channel ever holds more than one message. O(chunks moved).
+        channel ever holds more than one message. Moves are of `longest` chunks at most; `cut` may replace nodes by
+        others that do the same, with keys to match. O(chunks moved).
 
         Raises InputError for what programs cannot say, VerificationError for a deadlock.
         """
         units = _chunk_units(plan)
         finish_s, times = _times(plan, size_bytes)
-        nodes = list(_nodes(plan, interleaving(plan), units, times))
+        nodes = list(_nodes(plan, interleaving(plan), units, times, longest))
+        if cut is not None:
+            nodes = list(cut(nodes))
         return cls(plan, units, finish_s, nodes, _hazards(plan, nodes, units))
 
     @cached_property
     def messages(self) -> Counter[Line]:
         """Messages from GPU to GPU of every channel of the plan."""
         return Counter(node.line for node in self.nodes if node.op == "s" and node.line is not None)
+
+    @cached_property
+    def channels(self) -> set[tuple[int, int]]:
+        """Channels of the plan that send, each with its source."""
+        return {(channel, source) for (channel, _), source, _ in self.messages}
 
     def dealt(self, lanes: int, messages: int | None) -> list[tuple[int, int, int, int]]:
         """Per channel of the plan and pair of GPUs that it joins: source, destination, the channels of a program over
@@ -133,18 +162,16 @@ class Moved:
             found.append((source, target, number, -(-count // number)))
         return found
 
-    def flow(self, lanes: int = 1, messages: int | None = None, window: int = 0) -> Flow:
+    def flow(self, lanes: int = 1, messages: int | None = None, window: int = 0, strict_until_s: float = 0.0) -> Flow:
         """All nodes with the channels of a program.
 
         The messages of one channel of the plan from GPU to GPU are dealt out in turns over `lanes` of the program, so
         that more are under way at once; or, if `messages` are given, over as many as take so many each, one after the
         other, which keeps their order on the links. What one channel of the plan sends to several GPUs keeps its order,
-        too, if there is a `window`, the messages of it that may be under way at once. O(nodes log nodes).
+        too, if there is a `window`, the messages of it that may be under way at once; of those that the plan sends
+        before `strict_until_s`, one. O(nodes log nodes).
         """
-        nodes = [
-            Node(each.op, each.rank, each.key, each.count, each.dst, each.src, each.src2, each.line)
-            for each in self.nodes
-        ]
+        nodes = [each.bare() for each in self.nodes]
         for node, needs in zip(nodes, self.needs, strict=True):
             for number, is_read in needs.items():
                 earlier = nodes[number]
@@ -155,7 +182,7 @@ class Moved:
         if lanes > 1 or messages is not None:
             _deal_out(nodes, self.messages, lanes, messages)
         if window:
-            _keep_order(nodes, window)
+            _keep_order(nodes, window, strict_until_s)
         last: dict[tuple[bool, Line], Node] = {}
         send: Node | None = None
         for node in nodes:
@@ -201,19 +228,21 @@ def _check_shards(collective: Collective) -> None:
         raise InputError("counts: MSCCL knows no shards of unequal length; export the collective of equal ones")
 
 
-def _times(plan: Plan, size_bytes: int | None) -> tuple[float, tuple[list[float], list[float]] | None]:
-    """When a plan ends, when its instructions begin, and when what they bring is there."""
+_Times = tuple[list[float], list[float], list[float]]
+
+
+def _times(plan: Plan, size_bytes: int | None) -> tuple[float, _Times | None]:
+    """When a plan ends, when its instructions begin, when they leave the links, and when what they bring is there."""
     if size_bytes is None or plan.topology is None:
         return 0.0, None
     times = simulate_plan(plan, plan.topology, size_bytes)
     there = np.where(np.isnan(times.arrival_s), times.end_s, times.arrival_s)
-    return times.finish_s, (times.start_s.tolist(), there.tolist())
+    return times.finish_s, (times.start_s.tolist(), times.end_s.tolist(), there.tolist())
 
 
-def _nodes(
-    plan: Plan, order: Sequence[int], units: int, times: tuple[list[float], list[float]] | None
-) -> Iterator[Node]:
-    """Nodes in an order that the flags allow, long moves cut into what a step may move."""
+def _nodes(plan: Plan, order: Sequence[int], units: int, times: _Times | None, longest: int) -> Iterator[Node]:
+    """Nodes in an order that the flags allow, long moves cut into what a step may move; their keys leave room for nodes
+    between them."""
     columns = {key: plan.columns[key].tolist() for key in plan.columns}
     owner = owners(plan).tolist()
     channel = np.repeat(np.arange(plan.num_channels), np.diff(plan.channel_ptr)).tolist()
@@ -222,28 +251,32 @@ def _nodes(
         op, here, peer = columns["op"][i], owner[i], columns["peer"][i]
         if op not in MOVES or not columns["length"][i]:
             continue
-        begin_s, there_s = (0.0, 0.0) if times is None else (times[0][i], times[1][i])
+        first_s, last_s, there_s = (0.0, 0.0, 0.0) if times is None else (column[i] for column in times)
         whole = columns["length"][i] // units
-        for at in range(0, whole, MAX_COUNT):
-            count = min(MAX_COUNT, whole - at)
+        for at in range(0, whole, longest):
+            count = min(longest, whole - at)
+            begin_s, end_s = (first_s + (last_s - first_s) * part / whole for part in (at, at + count))
             dst, src, src2 = (
                 (columns[f"{which}_buffer"][i], columns[f"{which}_offset"][i] // units + at)
                 for which in ("dst", "src", "src2")
             )
-            index += 2
+            index += 4
+            key = (begin_s, index)
             if op == Op.REDUCE:
-                yield Node("red", here, (begin_s, index), count, dst, src, src2)
+                yield Node("red", here, key, count, dst, src, src2, begin_s=begin_s, end_s=end_s)
             elif op == Op.COPY or peer == here:
                 if dst != src:
-                    yield Node("cpy", here, (begin_s, index), count, dst, src)
+                    yield Node("cpy", here, key, count, dst, src, begin_s=begin_s, end_s=end_s)
             else:
                 source, target = (here, peer) if op == Op.PUT else (peer, here)
                 line = ((channel[i], 0), source, target)
-                yield Node("s", source, (begin_s, index), count, src=src, line=line)
+                yield Node("s", source, key, count, src=src, line=line, begin_s=begin_s, end_s=end_s)
                 joins = op == Op.GET_REDUCE
                 second = src2 if joins else None
                 kind = "rrc" if joins else "r"
-                yield Node(kind, target, (there_s, index + 1), count, dst, src2=second, line=line)
+                arrival_s = end_s + (there_s - last_s)
+                key = (arrival_s, index + 2)
+                yield Node(kind, target, key, count, dst, None, second, line, begin_s=begin_s, end_s=arrival_s)
 
 
 def _deal_out(nodes: Sequence[Node], total: Counter[Line], lanes: int, messages: int | None) -> None:
@@ -279,16 +312,18 @@ def _put_behind(earlier: Node, node: Node) -> None:
         earlier.users.append(node)
 
 
-def _keep_order(nodes: Sequence[Node], window: int) -> None:
-    """Make every send wait for those that come `window` and more before it in its channel of the plan."""
+def _keep_order(nodes: Sequence[Node], window: int, strict_until_s: float) -> None:
+    """Make every send wait for those that come `window` and more before it in its channel of the plan, early ones for
+    the last one; nobody waits for a tail."""
     sent: dict[tuple[int, int], deque[Node]] = defaultdict(lambda: deque(maxlen=window))
     for node in nodes:
-        if node.op == "s" and node.line is not None:
-            (channel, _), source, _ = node.line
-            before = sent[channel, source]
-            if len(before) == window and before[0].line != node.line:
-                _put_behind(before[0], node)
-            before.append(node)
+        if node.op == "s":
+            before = sent[node.channel]
+            back = 1 if node.begin_s < strict_until_s else window
+            if len(before) >= back and before[-back].line != node.line:
+                _put_behind(before[-back], node)
+            if not node.tail:
+                before.append(node)
 
 
 def _hazards(plan: Plan, nodes: Sequence[Node], units: int) -> list[dict[int, bool]]:

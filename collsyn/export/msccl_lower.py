@@ -15,22 +15,28 @@ _NAMES: dict[int, str] = {Buffer.INPUT: "i", Buffer.OUTPUT: "o", Buffer.SCRATCH:
 _NOWHERE, _NOWHERE_ELSE = (Buffer.INPUT, -1), (Buffer.OUTPUT, -1)
 
 
-def make_gpus(flow: Flow, fused: bool = True, paired: bool = True) -> tuple[Gpu, ...]:
+def make_gpus(flow: Flow, fused: bool = True, paired: bool = True, patience_s: float = float("inf")) -> tuple[Gpu, ...]:
     """The thread blocks of all GPUs. O(nodes log nodes + nodes x thread blocks of a GPU).
 
     Every channel between two GPUs has a thread block at either end; if `paired`, two ends of a GPU of which one mostly
     hands on what comes in at the other become one thread block. If `fused`, its steps receive and send at once, and
     reductions take what they add from the channel. Steps are in the order of the flow, fused ones where their last
-    part was.
+    part was. A receive that would wait for other things longer than `patience_s` after its first byte was sent, and
+    keep the channel full and its sender waiting, is not fused: other thread blocks, which have no channel, do what
+    comes after all receives that are not.
     """
-    chains = _chains(flow) if fused else {}
-    blocks = _Blocks(flow, chains if paired else {})
+    chains = _chains(flow, patience_s) if fused else {}
+    blocks = _Blocks(flow, chains, paired, apart=patience_s < float("inf"))
     merged = _merge(flow, chains)
     return _Writer(flow, blocks, merged).gpus()
 
 
-def _chains(flow: Flow) -> dict[Node, list[Node]]:
+def _chains(flow: Flow, patience_s: float) -> dict[Node, list[Node]]:
     """Per receive, the steps that it may become one with: a reduction of what it brings, and a send of the result."""
+
+    def soon(node: Node) -> bool:
+        return _others_end_s(node, chain) <= chain[0].begin_s + patience_s
+
     found = {}
     for node in flow.nodes:
         if node.op not in ("r", "rrc"):
@@ -38,11 +44,11 @@ def _chains(flow: Flow) -> dict[Node, list[Node]]:
         chain, last = [node], node
         if node.op == "r":
             joined = _next(node)
-            if joined is not None and joined.op == "red" and _brings(node, joined):
+            if joined is not None and joined.op == "red" and _brings(node, joined) and soon(joined):
                 chain.append(joined)
                 last = joined
         sent = _next(last)
-        if sent is not None and sent.op == "s" and sent.src == last.dst and sent.count == last.count:
+        if sent is not None and sent.op == "s" and (sent.src, sent.count) == (last.dst, last.count) and soon(sent):
             chain.append(sent)
         if len(chain) > 1:
             found[node] = chain
@@ -52,6 +58,11 @@ def _chains(flow: Flow) -> dict[Node, list[Node]]:
 def _next(node: Node) -> Node | None:
     """The first later step that touches what a node writes."""
     return min(node.users, key=lambda user: user.key, default=None)
+
+
+def _others_end_s(node: Node, chain: Sequence[Node]) -> float:
+    """When all that a node needs is done, but for a chain that it may join."""
+    return max((max(other.end_s, other.key[0]) for other in node.needs if other not in chain), default=0.0)
 
 
 def _brings(node: Node, joined: Node) -> bool:
@@ -64,11 +75,11 @@ def _brings(node: Node, joined: Node) -> bool:
 class _Blocks:
     """Thread blocks of all GPUs: which channels they serve, and which nodes are theirs."""
 
-    def __init__(self, flow: Flow, chains: dict[Node, list[Node]]) -> None:
+    def __init__(self, flow: Flow, chains: dict[Node, list[Node]], paired: bool, apart: bool) -> None:
         self.lines = flow.lines
         # Per GPU and thread block the channel that comes in and the one that goes out.
         self.ends: list[list[tuple[Line | None, Line | None]]] = [[] for _ in range(flow.plan.num_ranks)]
-        partner = self._partners(chains)
+        partner = self._partners(chains if paired else {})
         of_end: dict[tuple[bool, Line], int] = {}
         for line in sorted(self.lines, key=lambda line: (line[0], line[1], line[2])):
             for sends, rank in ((True, line[1]), (False, line[2])):
@@ -79,7 +90,8 @@ class _Blocks:
                 if other is not None:
                     of_end[not sends, other] = len(self.ends[rank])
                 self.ends[rank].append((other, line) if sends else (line, other))
-        self._deal_out(flow, of_end)
+        fused = {part for chain in chains.values() for part in chain}
+        self._deal_out(flow, of_end, fused if apart else None)
         self.channel = self._channels(partner)
 
     def _partners(self, chains: dict[Node, list[Node]]) -> dict[tuple[bool, Line], Line]:
@@ -106,8 +118,10 @@ class _Blocks:
                 joined[line] = one
         return partner
 
-    def _deal_out(self, flow: Flow, of_end: dict[tuple[bool, Line], int]) -> None:
-        """Give every node its thread block: a local one that which received its data, else the shortest of the GPU."""
+    def _deal_out(self, flow: Flow, of_end: dict[tuple[bool, Line], int], fused: set[Node] | None) -> None:
+        """Give every node its thread block: a local one that which received its data (or, if `fused` are given and it
+        is none of them, one beside that), else the shortest of the GPU."""
+        beside: dict[tuple[int, int], int] = {}
         sizes: list[Counter[int]] = [Counter(range(len(ends))) for ends in self.ends]
         for node in flow.nodes:
             if node.line is not None:
@@ -119,11 +133,23 @@ class _Blocks:
             made = [earlier for earlier in node.needs if node in earlier.readers and earlier.block >= 0]
             if made:
                 node.block = max(made, key=lambda earlier: (earlier.op == "r", earlier.key)).block
+                if fused is not None and node not in fused:
+                    node.block = self._beside(node, beside)
             else:
                 if not self.ends[node.rank]:
                     self.ends[node.rank].append((None, None))
                 node.block = min(range(len(self.ends[node.rank])), key=lambda b, n=node: (sizes[n.rank][b], b))  # type: ignore[misc]
             sizes[node.rank][node.block] += 1
+
+    def _beside(self, node: Node, known: dict[tuple[int, int], int]) -> int:
+        """The thread block without a channel beside that of a node, which is that itself if it has none."""
+        ends, home = self.ends[node.rank], (node.rank, node.block)
+        if ends[node.block] == (None, None):
+            return node.block
+        if home not in known:
+            known[home] = len(ends)
+            ends.append((None, None))
+        return known[home]
 
     def _channels(self, partner: dict[tuple[bool, Line], Line]) -> dict[Line, int]:
         """Numbers of channels: equal where a thread block has both, different between the same two GPUs."""

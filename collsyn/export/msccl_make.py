@@ -1,37 +1,68 @@
 """Finds the program of a schedule that a reader takes, that is right, and that simulates fastest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError, VerificationError
 from collsyn.export.msccl import MAX_COUNT, PROTOCOLS, Dialect, Gpu, Program
 from collsyn.export.msccl_check import sound_plan, verify_program
-from collsyn.export.msccl_flow import Flow, Moved, data_flow
+from collsyn.export.msccl_flow import Flow, Moved, Node, data_flow
 from collsyn.export.msccl_limits import dealt_problem, limit_problems
 from collsyn.export.msccl_lower import make_gpus
 from collsyn.export.msccl_plan import slices_at
+from collsyn.export.msccl_tails import cut_tails
 from collsyn.lower.lower import lower, uncollected
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
 # Simulated times this close are equally good.
 ALIKE = 1.01
-# How the messages between two GPUs are dealt out over channels: over so many in turns, or so that each takes a share of
-# the steps that a thread block may have, which is tried only until a program fits. And how many messages that a channel
-# of the plan sends to several GPUs may be under way at once (0: any).
 _SHARES = (0.9, 0.6, 0.4, 0.25, 0.12)
 _WINDOWS = (0, 1, 2)
-_DEALS = (
-    *((1, share, window) for share in (0.0, *_SHARES) for window in _WINDOWS),
-    *((lanes, 0.0, 0) for lanes in (2, 4, 8)),
-)
 # Nodes of all programs of a plan that are compared; once one fits, no more are made beyond these.
 _COMPARED_NODES = 200_000
-# (fused, paired), see make_gpus: the first ones are compared, the others tried if those are not right.
-_COMPARED = ((True, False), (True, True))
-_FALLBACK = ((False, False),)
+# (fused, paired, part of the plan's time that a fused receive may wait), see make_gpus: the first ones are compared,
+# the others tried if those are not right.
+_Way = tuple[bool, bool, float]
+_EAGER: tuple[_Way, ...] = ((True, False, float("inf")), (True, True, float("inf")))
+_COMPARED: tuple[_Way, ...] = (*_EAGER, (True, False, 0.005))
+_FALLBACK: tuple[_Way, ...] = ((False, False, float("inf")),)
+# Chunks are divided so that pieces fill this part of a slice, by as much as this at most.
+_FULL, _MOST_PARTS = 0.98, 6
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """How the messages between two GPUs are dealt out over channels.
+
+    Over `lanes` in turns; or so that each takes a `share` of the steps that a thread block may have, which is tried
+    only until a program fits. Of what a channel of the plan sends to several GPUs, `window` messages may be under way
+    at once (0: any), one in the first part `strict` of the plan's time. Tails are cut (see `cut_tails`) of whole pieces
+    (True) or as long as a latency (False), and chunks divided so that they fill slices if `filled`.
+    """
+
+    lanes: int = 1
+    share: float = 0.0
+    window: int = 0
+    strict: float = 0.0
+    whole_tails: bool | None = None
+    filled: bool = False
+
+
+_DEALS = (
+    *(_Deal(window=window) for window in _WINDOWS),
+    _Deal(window=2, strict=0.3),
+    _Deal(window=2, strict=0.3, whole_tails=True),
+    _Deal(window=1, whole_tails=True),
+    _Deal(window=1, whole_tails=False),
+    _Deal(window=1, filled=True),
+    _Deal(window=1, whole_tails=False, filled=True),
+    *(_Deal(share=share, window=window) for share in _SHARES for window in _WINDOWS),
+    *(_Deal(lanes=lanes) for lanes in (2, 4, 8)),
+)
 
 
 @dataclass(frozen=True)
@@ -84,21 +115,21 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
     fitting: list[_Timed] = []
     known: list[tuple[Gpu, ...]] = []
     refused, fitting_share = "", 0.0
-    # At the size of what goes over the links: the protocol's flags delay the plan's messages alike.
-    moved = Moved.of(plan, round(wanted.size_bytes * PROTOCOLS[wanted.protocol].bytes_on_links))
-    for lanes, share, window in _DEALS:
-        if share and fitting and share != fitting_share:
+    source = _Source(plan, wanted)
+    for deal in _DEALS:
+        if (deal.share and fitting and deal.share != fitting_share) or not source.serves(deal):
             continue
-        messages = int(wanted.dialect.max_steps * share) if share else None
-        first = dealt_problem(moved.dealt(lanes, messages), plan.num_ranks, wanted.dialect)
+        moved, parts = source.moved(deal)
+        messages = int(wanted.dialect.max_steps * deal.share) if deal.share else None
+        first = dealt_problem(moved.dealt(deal.lanes, messages), plan.num_ranks, wanted.dialect)
         if first is None:
-            flow = moved.flow(lanes, messages, window)
-            made = _programs(flow, wanted, _COMPARED, known)
-            for program in _with_slices(made, wanted.size_bytes) if window else made:
+            flow = moved.flow(deal.lanes, messages, deal.window, deal.strict * moved.finish_s)
+            made = _programs(flow, wanted, _COMPARED if deal.window else _EAGER, moved.finish_s, known, parts)
+            for program in _with_slices(made, wanted.size_bytes) if deal.window and parts == 1 else made:
                 problems = limit_problems(program, wanted.dialect)
                 if not problems:
                     fitting.append(_Timed(program, _time_s(program, plan, wanted.size_bytes)))
-                    fitting_share = share
+                    fitting_share = deal.share
                 first = first or next(iter(problems), None)
             flow.release()
         fast = any(each.time_s <= moved.finish_s * ALIKE for each in fitting)
@@ -109,6 +140,53 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
             if "steps" not in first.what:
                 break
     return fitting, refused
+
+
+class _Source:
+    """The nodes of a plan, as deals want them."""
+
+    def __init__(self, plan: Plan, wanted: Wanted) -> None:
+        self._plan = plan
+        # The size of what goes over the links: the protocol's flags delay the plan's messages alike.
+        self._size_bytes = round(wanted.size_bytes * PROTOCOLS[wanted.protocol].bytes_on_links)
+        self._plain = Moved.of(plan, self._size_bytes)
+        self._chunk_bytes = wanted.size_bytes / (plan.total_units // self._plain.chunk_units)
+        self._slice_bytes = PROTOCOLS[wanted.protocol].slice_bytes
+        self._known: dict[tuple[bool | None, bool], tuple[Moved, int]] = {(None, False): (self._plain, 1)}
+
+    def serves(self, deal: _Deal) -> bool:
+        """Whether a deal may be of use: only where a channel of the plan sends to several GPUs is order to be kept."""
+        if deal.filled and self._filling()[0] == 1:
+            return False
+        special = deal.strict > 0 or deal.whole_tails is not None or deal.filled
+        return not special or (self._plain.finish_s > 0 and len(self._plain.messages) > len(self._plain.channels))
+
+    def moved(self, deal: _Deal) -> tuple[Moved, int]:
+        """The nodes for a deal, and into how many parts the chunks of the program are to be divided."""
+        key = (deal.whole_tails, deal.filled)
+        if key not in self._known:
+            parts, longest = self._filling() if deal.filled else (1, MAX_COUNT)
+            cut: Callable[[list[Node]], Iterable[Node]] | None = None
+            if deal.whole_tails is not None:
+                piece = max(1, int(self._slice_bytes / self._chunk_bytes))
+                cut = partial(cut_tails, piece=piece, whole_pieces=deal.whole_tails)
+            self._known[key] = Moved.of(self._plan, self._size_bytes, longest, cut), parts
+        return self._known[key]
+
+    def _filling(self) -> tuple[int, int]:
+        """Into how many parts to divide chunks for pieces to fill slices, and how many of the undivided chunks a step
+        then moves at most: those that fill their pieces best."""
+
+        def filled(parts: int, chunks: int) -> float:
+            piece = int(self._slice_bytes * parts / self._chunk_bytes)
+            pieces = -(-chunks * parts // piece) if piece else chunks
+            return chunks * self._chunk_bytes / self._slice_bytes / pieces
+
+        for parts in range(1, _MOST_PARTS + 1):
+            longest = max(range(1, MAX_COUNT // parts + 1), key=lambda chunks, p=parts: (filled(p, chunks), chunks))  # type: ignore[misc]
+            if filled(parts, longest) >= _FULL:
+                return parts, longest
+        return 1, MAX_COUNT
 
 
 def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
@@ -136,16 +214,23 @@ def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
 
 
 def _programs(
-    flow: Flow, wanted: Wanted, ways: tuple[tuple[bool, bool], ...], known: list[tuple[Gpu, ...]]
+    flow: Flow,
+    wanted: Wanted,
+    ways: tuple[_Way, ...],
+    finish_s: float,
+    known: list[tuple[Gpu, ...]],
+    parts: int = 1,
 ) -> Iterator[Program]:
     """Programs of a flow, made in several ways, but for those known already."""
     kind = flow.plan.collective.kind
-    for fused, paired in ways:
-        gpus = make_gpus(flow, fused, paired)
+    for fused, paired, patience in ways:
+        if patience < 1 and not finish_s:
+            continue
+        gpus = make_gpus(flow, fused, paired, patience * finish_s if patience < 1 else patience)
         if gpus in known:
             continue
         known.append(gpus)
-        yield Program(
+        program = Program(
             name=wanted.name,
             coll=wanted.dialect.collectives[kind],
             collective=kind,
@@ -158,6 +243,7 @@ def _programs(
             max_bytes=wanted.max_bytes,
             gpus=gpus,
         )
+        yield program if parts == 1 else program.divided(parts)
 
 
 def _with_slices(programs: Iterable[Program], size_bytes: int) -> Iterator[Program]:
@@ -191,7 +277,7 @@ def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     ways = (*_COMPARED, *_FALLBACK)
     careful = (
         program
-        for program in _programs(data_flow(plan), wanted, ways, [])
+        for program in _programs(data_flow(plan), wanted, ways, 0.0, [])
         if not limit_problems(program, wanted.dialect)
     )
     why = ""
