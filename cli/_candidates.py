@@ -37,16 +37,20 @@ def show_candidates(document: dict[str, Any], candidates: Sequence["Candidate"],
     rows: list[tuple[Cell, ...]] = [
         (
             candidate.method,
-            candidate.finish_s * 1e6 if candidate.served else None,
+            candidate.finish_s * 1e6,
             None if candidate.plan_s is None else candidate.plan_s * 1e6,
             None if candidate.gap is None else f"{100 * candidate.gap:z.1f}%",
             candidate.chunks_per_rank,
-            f"{candidate.synthesis_s + candidate.verify_s:.2f}" if candidate.served else None,
+            f"{candidate.synthesis_s + candidate.verify_s:.2f}",
             _outcome(candidate, candidate is candidates[0]),
         )
         for candidate in candidates
+        if candidate.served
     ]
     table(title, ("method", "schedule us", "plan us", "gap", "chunks a rank", "seconds", ""), rows)
+    others = [(candidate.method, candidate.refused) for candidate in candidates if not candidate.served]
+    if others:
+        table("Not served", ("method", "why"), others)
     said = {name: value for name, value in (document["options"] or {}).items() if name != "chunks_per_rank"}
     if said:
         texts = (f"{value:.4g}" if isinstance(value, float) else value for value in said.values())
@@ -82,8 +86,6 @@ def show_set(schedules: "ScheduleSet", file: str | None = None) -> None:
 
 
 def _outcome(candidate: "Candidate", is_first: bool) -> str:
-    if candidate.refused is not None:
-        return candidate.refused
     if is_first:
         return "verified, kept"
     return "verified" if candidate.cut is None else f"verified; {candidate.cut}"

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ._crew import crew_of
 from ._measured import is_measurement, read_measured
 from ._options import (
     FILE,
     chosen_sizes,
     examples,
+    jobs_option,
     json_option,
     plot_option,
     problem_options,
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from collsyn.model.schedule import Schedule
     from collsyn.model.schedule_set import ScheduleSet
     from collsyn.portfolio.candidates import Candidate
+    from collsyn.portfolio.crew import Crew
     from collsyn.synth.problem import Options, Problem
 
-    from ._measured import Measured
+    from ._crew import crew_of
+from ._measured import Measured
 
 DEFAULT_SIZES = "1K:1G:32"
 
@@ -75,6 +79,7 @@ def names(text: str) -> tuple[str, ...]:
 )
 @click.option("--chunks", type=int, metavar="N", help="Chunks a rank. [default: as many as pay]")
 @time_limit_option()
+@jobs_option()
 @seed_option()
 @plot_option("bandwidth against size")
 @json_option()
@@ -92,6 +97,7 @@ def command(
     files: tuple[Path, ...],
     chunks: int | None,
     time_limit_s: float | None,
+    jobs: int,
     seed: int,
     plot: str | None,
     as_json: bool,
@@ -120,10 +126,11 @@ def command(
     measured = [(str(file), read_measured(file, problem.kind, num_ranks)) for file in logs]
     others = [(str(file), _matching(problem, file)) for file in files if file not in logs]
     rows: list[dict[str, Any]] = []
-    with progress(f"{problem.kind} on {problem.topology.name}", total=len(asked.size_bytes)) as update:
+    title = f"{problem.kind} on {problem.topology.name}"
+    with crew_of(jobs) as crew, progress(title, total=len(asked.size_bytes)) as update:
         for index, size_bytes in enumerate(asked.size_bytes):
             update(index)
-            rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others, measured)
+            rows += _rows(replace(problem, size_bytes=size_bytes), options, methods, others, measured, crew)
     if plot is not None:
         from collsyn.pictures.bandwidth import compare_chart
         from collsyn.pictures.bandwidth_picture import draw_bandwidth
@@ -194,6 +201,7 @@ def _rows(
     methods: Sequence[str] | None,
     others: Sequence[tuple[str, "Schedule | ScheduleSet | Plan | Foreign"]],
     measured: Sequence[tuple[str, "Measured"]],
+    crew: "Crew | None",
 ) -> list[dict[str, Any]]:
     """One document for every method and file at the size of the problem."""
     from collsyn.model.schedule import Schedule
@@ -202,7 +210,8 @@ def _rows(
     from collsyn.synth.table import METHODS
 
     plans = any(not isinstance(what, Schedule | ScheduleSet) for _, what in others)
-    candidates = {found.method: found for found in best(problem, options, methods, plans=False, all_of_them=True)}
+    every = best(problem, options, methods, plans=False, crew=crew, all_of_them=True)
+    candidates = {found.method: found for found in every}
     if any(found.interrupted for found in candidates.values()):
         raise KeyboardInterrupt
     order = list(METHODS) if methods is None else list(methods)

@@ -228,7 +228,7 @@ class _Run:
                 planned[number] = replace(candidate, interrupted=cut_short, cut=f"not simulated: {why}")
                 cut_short = False
         by_method = {candidate.method: candidate for candidate in planned.values()}
-        slow = f"not simulated: over {CONTENDING:g} times the time of the quickest"
+        slow = f"not simulated: over {CONTENDING:g} times the quickest"
         return [
             by_method.get(c.method, c if c in order or not c.served else replace(c, cut=slow))
             for c in sorted(candidates, key=lambda each: each.finish_s)
@@ -264,7 +264,8 @@ class _Run:
                 self.crew.stop(late)
         except KeyboardInterrupt:
             self.interrupted = True
-            self.crew.stop(list(self.crew.tasks))
+            for number, candidate in self.crew.wind_up():
+                note(number, candidate)
 
     def _running(self) -> list[str]:
         return [what if isinstance(what, str) else what.method for _, what, _ in self.crew.tasks.values()]

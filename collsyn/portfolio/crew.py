@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -17,10 +18,13 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from collsyn.errors import DeviceError
-from collsyn.portfolio.candidates import Candidate
+from collsyn.portfolio.candidates import INTERRUPTED, Candidate
+from collsyn.portfolio.keyboard import Keyboard
 from collsyn.portfolio.trial import Trial
 
 MAKE, PLAN = "make", "plan"
+# So long methods have to return what they have at hand.
+WIND_UP_S = 1.5
 Task = tuple[str, str | Candidate, float | None]
 
 # Environment of MPI's own processes, which those beside them are not.
@@ -66,6 +70,9 @@ class Crew(Protocol):
     def stop(self, numbers: Sequence[int]) -> None:
         """Give up tasks that are under way."""
 
+    def wind_up(self) -> Sequence[tuple[int, Candidate]]:
+        """Give up all tasks, with what the methods have at hand that keep the best so far."""
+
     def close(self) -> None:
         """End all processes of the crew."""
 
@@ -102,6 +109,11 @@ class Alone:
         """See Crew."""
         for number in numbers:
             self.tasks.pop(number, None)
+
+    def wind_up(self) -> Sequence[tuple[int, Candidate]]:
+        """See Crew; a method that was at work here has returned or was ended."""
+        self.tasks = {}
+        return []
 
     def close(self) -> None:
         """See Crew."""
@@ -188,6 +200,17 @@ class Beside:
         for number in numbers:
             self.tasks.pop(number, None)
 
+    def wind_up(self) -> Sequence[tuple[int, Candidate]]:
+        """See Crew; takes WIND_UP_S at most."""
+        for hand in self._hands:
+            if hand.number is not None:
+                hand.process.send_signal(signal.SIGINT)
+        until_s, found = time.monotonic() + WIND_UP_S, []
+        while self.tasks and (left_s := until_s - time.monotonic()) > 0:
+            found += [(number, candidate) for number, candidate in self.finished(left_s) if candidate.served]
+        self.stop(list(self.tasks))
+        return found
+
     def close(self) -> None:
         """See Crew."""
         for hand in self._hands:
@@ -205,6 +228,8 @@ def spawn() -> Hand:
     # Where this process found the package, the worker finds it, too.
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Workers hear Ctrl-C, which `wind_up` passes on, once they can answer it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         with theirs:
             process = subprocess.Popen(
@@ -217,6 +242,8 @@ def spawn() -> Hand:
             )
     except OSError as error:
         raise DeviceError(f"cannot start a process: {error.strerror}") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return Hand(process, ours)
 
 
@@ -228,7 +255,7 @@ def _how(code: int) -> str:
 
 
 def serve(connection: Any) -> None:
-    """Do the tasks that come through a connection until it ends."""
+    """Do the tasks that come through a connection until it ends; Ctrl-C ends the one that is under way."""
     trial: Trial | None = None
     while True:
         try:
@@ -240,7 +267,10 @@ def serve(connection: Any) -> None:
             continue
         assert trial is not None
         try:
-            found = perform(trial, message)
+            with Keyboard() as keyboard, keyboard.listening():
+                found = perform(trial, message)
+        except KeyboardInterrupt:
+            found = lost(message, INTERRUPTED)
         except Exception as error:
             # A defect of one method must not take the others along.
             found = lost(message, f"internal error: {type(error).__name__}: {error}")

@@ -77,6 +77,12 @@ class AcrossRanks:
                 self._at[rank] = None
                 self._send((STOP,), rank)
 
+    def wind_up(self) -> Sequence[tuple[int, Candidate]]:
+        """See Crew; of other ranks nothing is waited for, since Ctrl-C reaches them, too."""
+        found = self._here.wind_up()
+        self.stop(list(self.tasks))
+        return found
+
     def close(self) -> None:
         """See Crew."""
         self._here.close()

@@ -10,10 +10,12 @@ from collsyn.runtime.worker import end_with_parent
 def main(argv: list[str]) -> int:
     """Serve until the parent closes the connection, or ends."""
     end_with_parent(int(argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from collsyn.portfolio.crew import serve
+    from collsyn.portfolio.keyboard import Keyboard
 
-    serve(Connection(int(argv[0])))
+    with Keyboard():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        serve(Connection(int(argv[0])))
     return 0
 
 

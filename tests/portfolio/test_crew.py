@@ -14,7 +14,7 @@ from collsyn.bounds import fluid_bound
 from collsyn.model.schedule_file import schedule_text
 from collsyn.portfolio import auto, crew
 from collsyn.portfolio.auto import best
-from collsyn.portfolio.candidates import STOPPED, Candidate, chosen
+from collsyn.portfolio.candidates import INTERRUPTED, STOPPED, Candidate, chosen
 from collsyn.portfolio.crew import MAKE, PLAN, Beside, perform
 from collsyn.portfolio.trial import Trial, least_plan_s, plan_time_s
 from collsyn.synth.problem import Options, Problem
@@ -53,8 +53,27 @@ class Shuffled:
         for number in numbers:
             del self.tasks[number]
 
+    def wind_up(self):
+        self.tasks = {}
+        return []
+
     def close(self):
         self.tasks = {}
+
+
+class Pipe:
+    """Messages that come, and those that were sent."""
+
+    def __init__(self, messages):
+        self.messages, self.sent = list(messages), []
+
+    def recv(self):
+        if not self.messages:
+            raise EOFError
+        return self.messages.pop(0)
+
+    def send(self, message):
+        self.sent.append(message)
 
 
 def outcome(candidates):
@@ -198,18 +217,6 @@ def test_processes_give_the_same_result_and_one_that_is_killed_costs_its_method(
 
 
 def test_a_defect_in_a_worker_costs_its_method(problem):
-    class Pipe:
-        def __init__(self, messages):
-            self.messages, self.sent = list(messages), []
-
-        def recv(self):
-            if not self.messages:
-                raise EOFError
-            return self.messages.pop(0)
-
-        def send(self, message):
-            self.sent.append(message)
-
     class Broken(Trial):
         def candidate(self, name, limit_s):
             raise ZeroDivisionError("no")
@@ -218,6 +225,49 @@ def test_a_defect_in_a_worker_costs_its_method(problem):
     pipe = Pipe([Broken(problem, Options(), fluid, True), (MAKE, "paths", None)])
     crew.serve(pipe)
     assert pipe.sent == [Candidate("paths", refused="internal error: ZeroDivisionError: no")]
+
+
+def test_ctrl_c_brings_back_what_methods_have_at_hand(problem):
+    class Keeps(Trial):
+        def candidate(self, name, limit_s):
+            try:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(10)
+            except KeyboardInterrupt:
+                if name == "forgets":
+                    raise
+            return super().candidate("paths", None)
+
+    fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
+    pipe = Pipe([Keeps(problem, Options(), fluid, True), (MAKE, "keeps", None), (MAKE, "forgets", None)])
+    crew.serve(pipe)
+    assert pipe.sent[0].served and pipe.sent[1].refused == INTERRUPTED
+
+
+def test_what_is_wound_up_counts(problem, at_once):
+    class Pressed(Shuffled):
+        def finished(self, wait_s):
+            raise KeyboardInterrupt
+
+        def wind_up(self):
+            number, task = next(iter(self.tasks.items()))
+            self.tasks = {}
+            return [(number, perform(self.trial, task))]
+
+    found = best(problem, Options(), ("ring", "direct"), crew=Pressed(2, 0))
+    assert [(each.method, each.refused) for each in found] == [("ring", None), ("direct", INTERRUPTED)]
+
+
+def test_workers_are_wound_up_in_time(problem, beside):
+    fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
+    beside.begin(Trial(problem, Options(), fluid, True))
+    beside.start(0, (MAKE, "paths", None))
+    processes = [hand.process for hand in beside._hands]
+    processes[0].send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    found = beside.wind_up()
+    assert time.monotonic() - begin < 60 and not beside.tasks
+    assert len(found) <= 1 and (found or processes[0].poll() is not None)
 
 
 ORPHAN = """
