@@ -41,10 +41,10 @@ class ConcurrentFlow:
     def accepts(self, problem: Problem) -> str | None:
         """None if it serves the problem, else why not."""
         t = problem.topology
-        if problem.reduces or not goes_to_one(problem):
-            return "serves what goes to one rank each, unreduced"
         if t.num_ranks > MAX_RANKS:
             return f"serves at most {MAX_RANKS} ranks"
+        if problem.reduces or not goes_to_one(problem):
+            return "serves what goes to one rank each, unreduced"
         if t.allowed_pairs is not None and t.switch_names:
             return "chooses its own ways through switches, which a sketch restricts"
         collective = problem.collective(1)
