@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from itertools import chain
 
@@ -18,8 +19,10 @@ from collsyn.lower.lower import lower, uncollected
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
 
-# Simulated times this close are equally good.
+# Simulated times this close to that of the plan are as good.
 ALIKE = 1.01
+# Programs whose times are this close are as good as each other.
+_SAME = 1.002
 _SHARES = (0.9, 0.6, 0.4, 0.25, 0.12)
 _WINDOWS = (0, 1, 2)
 # Nodes of all programs of a plan that are compared; once one fits, no more are made beyond these.
@@ -150,8 +153,9 @@ class _Source:
         # The size of what goes over the links: the protocol's flags delay the plan's messages alike.
         self._size_bytes = round(wanted.size_bytes * PROTOCOLS[wanted.protocol].bytes_on_links)
         self._plain = Moved.of(plan, self._size_bytes)
-        self._chunk_bytes = wanted.size_bytes / (plan.total_units // self._plain.chunk_units)
-        self._slice_bytes = PROTOCOLS[wanted.protocol].slice_bytes
+        # A chunk is this part of a slice.
+        self._part = Fraction(wanted.size_bytes, plan.total_units // self._plain.chunk_units)
+        self._part /= PROTOCOLS[wanted.protocol].slice_bytes
         self._known: dict[tuple[bool | None, bool], tuple[Moved, int]] = {(None, False): (self._plain, 1)}
 
     def serves(self, deal: _Deal) -> bool:
@@ -168,7 +172,7 @@ class _Source:
             parts, longest = self._filling() if deal.filled else (1, MAX_COUNT)
             cut: Callable[[list[Node]], Iterable[Node]] | None = None
             if deal.whole_tails is not None:
-                piece = max(1, int(self._slice_bytes / self._chunk_bytes))
+                piece = max(1, int(1 / self._part))
                 cut = partial(cut_tails, piece=piece, whole_pieces=deal.whole_tails)
             self._known[key] = Moved.of(self._plan, self._size_bytes, longest, cut), parts
         return self._known[key]
@@ -178,9 +182,8 @@ class _Source:
         then moves at most: those that fill their pieces best."""
 
         def filled(parts: int, chunks: int) -> float:
-            piece = int(self._slice_bytes * parts / self._chunk_bytes)
-            pieces = -(-chunks * parts // piece) if piece else chunks
-            return chunks * self._chunk_bytes / self._slice_bytes / pieces
+            piece = int(parts / self._part)
+            return float(chunks * self._part / -(-chunks * parts // piece)) if piece else 0.0
 
         for parts in range(1, _MOST_PARTS + 1):
             longest = max(range(1, MAX_COUNT // parts + 1), key=lambda chunks, p=parts: (filled(p, chunks), chunks))  # type: ignore[misc]
@@ -271,7 +274,7 @@ class _Timed:
 
 def _best_right(plan: Plan, wanted: Wanted, fitting: list[_Timed]) -> Made:
     """The fastest that is right; where none is, one that is made with more care."""
-    best_s = min(each.time_s for each in fitting) * ALIKE
+    best_s = min(each.time_s for each in fitting) * _SAME
     # Of those that are about as fast, the one of fewest steps: it passes over memory least often.
     order = sorted(fitting, key=lambda each: (max(each.time_s, best_s), each.num_steps))
     ways = (*_COMPARED, *_FALLBACK)
