@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from collsyn.cuda.driver import Driver
+from collsyn.cuda.endpoints import Endpoints
 from collsyn.cuda.layout import ENTRY
 from collsyn.cuda.prepared import KERNEL, GpuPlan
 from collsyn.errors import CollsynError, DeviceError, InputError
@@ -38,8 +39,8 @@ class GpuJob:
         self.driver, self.devices, self.bootstrap = driver, dict(devices), bootstrap
         self.size = len(devices) if bootstrap is None else bootstrap.size
         self._failure: str | None = None
-        self._plans: list[GpuPlan] = []
-        self._modules: dict[int, Callable[[str], Any]] = {}
+        self._plans: list[GpuPlan | Endpoints] = []
+        self._modules: dict[tuple[int, str], Callable[[str], Any]] = {}
         for rank, device in devices.items():
             if not 0 <= device < driver.num_devices:
                 raise DeviceError(f"rank {rank} has GPU {device}; this process sees {driver.num_devices}")
@@ -89,6 +90,48 @@ class GpuJob:
         self._plans.append(plan)
         return plan
 
+    def endpoints(self, num_bytes: int, num_flags: int = 64) -> Endpoints:
+        """Memory and flags between all ranks, for kernels of one's own."""
+        self.check()
+        made = Endpoints(self, num_bytes, num_flags)
+        self._plans.append(made)
+        return made
+
+    def reach_all(
+        self, size_of: Callable[[int], int], own: dict[int, int], opened: list[tuple[int, int]]
+    ) -> dict[int, list[int]]:
+        """Allocate for the ranks of this process, and find where each of its devices reaches every rank's memory.
+
+        `own` receives the address by rank, `opened` what must be closed, whatever happens in between.
+        """
+        driver = self.driver
+
+        def allocate() -> dict[str, Any]:
+            handles = {}
+            for rank, device in self.devices.items():
+                own[rank] = driver.allocate(device, size_of(rank))
+                if self.bootstrap is not None:
+                    handles[rank] = driver.export(device, own[rank]).hex()
+            return {"handles": handles}
+
+        handles: dict[int, str] = {}
+        for answer in self.exchange(allocate):
+            handles |= {int(rank): handle for rank, handle in answer["handles"].items()}
+        bases = {device: [0] * self.size for device in self.devices.values()}
+
+        def reach() -> dict[str, Any]:
+            for device, of_device in bases.items():
+                for rank in range(self.size):
+                    if rank in own:
+                        of_device[rank] = own[rank]
+                    else:
+                        of_device[rank] = driver.open(device, bytes.fromhex(handles[rank]))
+                        opened.append((device, of_device[rank]))
+            return {}
+
+        self.exchange(reach)
+        return bases
+
     @property
     def is_loopback(self) -> bool:
         """Whether several ranks share a GPU."""
@@ -107,7 +150,7 @@ class GpuJob:
 
         return all(answer["fit"] for answer in self.exchange(look))
 
-    def release(self, plan: GpuPlan) -> None:
+    def release(self, plan: GpuPlan | Endpoints) -> None:
         """Give a plan's memory back; every process must release its plans in the same order."""
         plan.close_peers()
         self.barrier()
@@ -116,11 +159,15 @@ class GpuJob:
 
     def module(self, device: int) -> Callable[[str], Any]:
         """The kernels of the executor on a device, compiled at first use."""
-        if device not in self._modules:
-            from collsyn.cuda.sources import KERNEL, device_sources
+        from collsyn.cuda.sources import KERNEL, device_sources
 
-            self._modules[device] = self.driver.load(device, device_sources()[KERNEL], KERNEL)
-        return self._modules[device]
+        return self.module_of(device, device_sources()[KERNEL], KERNEL)
+
+    def module_of(self, device: int, source: str, name: str = "kernel.cu") -> Callable[[str], Any]:
+        """Kernels of a source that may include `collsyn.cuh`; what gives the kernel of each entry's name."""
+        if (device, source) not in self._modules:
+            self._modules[device, source] = self.driver.load(device, source, name)
+        return self._modules[device, source]
 
     def exchange(self, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
         """What `work` returned in every process; where it failed in any, all raise."""
@@ -155,7 +202,7 @@ class GpuJob:
         """Let nothing more be run: flags are of no use after a failure."""
         self._failure = self._failure or message
 
-    def wait(self, plan: GpuPlan, streams: Mapping[int, Any], limit_s: float) -> None:
+    def wait(self, plan: GpuPlan | Endpoints, streams: Mapping[int, Any], limit_s: float) -> None:
         """Return when streams are done. Kernels give up after their limit by themselves; what this adds is to end them
         when the process of a peer is lost, and to say so. Raises DeviceError."""
         begin = looked = time.monotonic()

@@ -81,7 +81,7 @@ class GpuPlan:
         self._launches: list[Placed] = []
         self._others: list[tuple[int, int]] = []
         try:
-            bases = self._meet()
+            bases = job.reach_all(lambda rank: rank_memory(bound, rank).size, self._own, self._opened)
             for device in sorted(set(job.devices.values())):
                 ranks = [rank for rank, of_rank in job.devices.items() if of_rank == device]
                 program = pack(bound, dtype_name, op_name, ranks, blocks_per_channel)
@@ -222,37 +222,6 @@ class GpuPlan:
         for device, address in self._others:
             self.job.driver.free(device, address)
         self._own, self._others, self._launches = {}, [], []
-
-    def _meet(self) -> dict[int, list[int]]:
-        """Allocate, and find where each device reaches every rank's memory (0 where no instruction needs it)."""
-        job, driver = self.job, self.job.driver
-
-        def allocate() -> dict[str, Any]:
-            handles = {}
-            for rank, device in job.devices.items():
-                memory = rank_memory(self.bound, rank)
-                self._own[rank] = driver.allocate(device, memory.size)
-                if job.bootstrap is not None:
-                    handles[rank] = driver.export(device, self._own[rank]).hex()
-            return {"handles": handles}
-
-        handles: dict[int, str] = {}
-        for answer in job.exchange(allocate):
-            handles |= {int(rank): handle for rank, handle in answer["handles"].items()}
-        bases = {device: [0] * self.bound.plan.num_ranks for device in job.devices.values()}
-
-        def reach() -> dict[str, Any]:
-            for device, of_device in bases.items():
-                for rank in range(self.bound.plan.num_ranks):
-                    if rank in self._own:
-                        of_device[rank] = self._own[rank]
-                    else:
-                        of_device[rank] = driver.open(device, bytes.fromhex(handles[rank]))
-                        self._opened.append((device, of_device[rank]))
-            return {}
-
-        job.exchange(reach)
-        return bases
 
     def _placed(self, device: int, program: DeviceProgram, bases: list[int]) -> Placed:
         driver = self.job.driver
