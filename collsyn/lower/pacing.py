@@ -8,16 +8,16 @@ from collsyn.lower.flow import Flow
 from collsyn.lower.runs import Run
 from collsyn.model.schedule import RouteCosts
 
-# Messages that may be under way on a link at once where the schedule has one: while one ends, and its end is being
-# reported, the next one keeps the link busy.
-WINDOW = 2
+# Messages that may be under way on a link at once where the schedule has one. With two the link would stay busy while
+# the end of one is being reported; but where they meet early, both take twice as long, and what follows the first is late.
+WINDOW = 1
 
 
 def paces(flow: Flow, runs: Sequence[Run]) -> list[list[int]]:
     """Per run the earlier runs that must be over before it begins, so that no link has more messages than WINDOW times
     those of the schedule.
 
-    For every link of its route, a message waits for the last but WINDOW - 1 of those that have left the link by the
+    For every link of its route, a message waits for the last (but WINDOW - 1) of those that have left the link by the
     schedule when it gets there. O(n log n) for n messages on links.
     """
     schedule, messages = flow.schedule, flow.schedule.messages

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from collsyn.model.arrays import F64, I32, I64, Rows
 from collsyn.model.topology import Topology
 from collsyn.synth import trees_kernels as kernels
 from collsyn.synth.trees_model import Trees
+from collsyn.synth.trees_partners import Partners, partners
 from collsyn.synth.trees_symmetry import Moves
 
 # Congestion this close to the least there is counts as least.
@@ -24,6 +26,8 @@ WORK = 1 << 28
 _PER_ENTRY = 10
 # Starts with disturbed prices, and moves that are tried in an annealing.
 NOISY, ANNEALING = 2, 20_000
+# Ways of giving ranks partners that are looked at.
+MOST_PARTNERS = 2
 # Makes ways that cost nothing short, too.
 _NEARBY = 1e-6
 
@@ -75,7 +79,8 @@ class Mix:
 class Pool:
     """Trees for some demands, one demand for each orbit of `moves`.
 
-    `algbw_gb_s` is the rate that no trees exceed; congestion is measured against it.
+    `algbw_gb_s` is the rate that no trees exceed; congestion is measured against it. Across switches trees keep to
+    `partners`, if given.
     """
 
     topology: Topology
@@ -83,6 +88,7 @@ class Pool:
     moves: Moves
     algbw_gb_s: Fraction
     trees: list[Tree] = field(default_factory=list)
+    partners: Partners | None = None
 
     def __post_init__(self) -> None:
         t = self.topology
@@ -101,7 +107,15 @@ class Pool:
         """Set the cost of every hop from prices of orbits of links."""
         t, moves = self.topology, self.moves
         price = (orbit_price / moves.orbit_size)[moves.orbit] * len(moves) + self.near
-        kernels.hop_costs(t.num_ranks, t.out_links.ptr, t.out_links.data, t.dst, price, self._cost, self._last)
+        shown = price if self.partners is None else self.partners.price_off(price)
+        kernels.hop_costs(t.num_ranks, t.out_links.ptr, t.out_links.data, t.dst, shown, self._cost, self._last)
+        if self.partners is not None:
+            self.partners.admit(price, self._cost, self._last)
+
+    def partnerships(self) -> list[Partners]:
+        """Ways of giving every rank one partner across a switch."""
+        self.price(np.zeros(len(self.moves.orbit_size)))
+        return list(islice(partners(self.topology, self.moves, self._last), MOST_PARTNERS))
 
     def costs(self, number: int) -> F64:
         """Cost of every hop between the members of a demand, at the prices that were set."""
@@ -199,6 +213,10 @@ class Program:
     def keep(self, tree: int, part: float) -> None:
         """From now on at least that part of its data goes down a tree."""
         self.solver.changeColBounds(tree + 1, part, self.solver.getInfinity())
+
+    def limit(self, tree: int, part: float) -> None:
+        """From now on at most that part (infinity: any) of its data goes down a tree that has been in a solution."""
+        self.solver.changeColBounds(tree + 1, 0.0, min(part, self.solver.getInfinity()))
 
     def solve(self) -> tuple[float, F64, F64, F64]:
         """(congestion, price of every orbit, worth of every demand, part of every tree) with the trees of now."""

@@ -49,21 +49,24 @@ def in_parts(pool: Pool, mix: Mix, k: int, search: Pricing) -> Rounded:
     return min(plain, deeper, key=lambda found: (round(found.congestion, 4), len(found.trees)))
 
 
-def rounded(pool: Pool, mix: Mix, k: int) -> Rounded:
+def rounded(pool: Pool, mix: Mix, k: int, others: int = MAX_OTHERS) -> Rounded:
     """Parts are rounded down, and what is missing goes one by one to the tree that leaves the least congestion.
 
-    Then one part at a time goes to another tree of the pool, no higher than the mix, as long as that helps.
-    Complexity: O(MAX_EXCHANGES x trees of the mix x MAX_OTHERS x orbits of links).
+    Then one part at a time goes to another tree of the mix, or to one of the last `others` of the pool that are no
+    higher than the mix, as long as that helps. Complexity: O(MAX_EXCHANGES x trees of the mix x `others` x orbits of
+    links).
     """
-    return _completed(pool, mix.height, mix.trees, np.floor(mix.parts * k + 1e-6).astype(np.int64), k)
+    return _completed(pool, mix.height, mix.trees, np.floor(mix.parts * k + 1e-6).astype(np.int64), k, others)
 
 
-def _completed(pool: Pool, height: int, own: Sequence[Tree], counts: I64, k: int) -> Rounded:
+def _completed(
+    pool: Pool, height: int, own: Sequence[Tree], counts: I64, k: int, most_others: int = MAX_OTHERS
+) -> Rounded:
     trees = list(own)
     known = set(map(id, trees))
-    for number in range(len(pool.demands)):
+    for number in range(len(pool.demands) if most_others else 0):
         others = [t for t in pool.trees if t.number == number and id(t) not in known and t.height <= height]
-        trees += others[-MAX_OTHERS:]
+        trees += others[-most_others:]
     state = _Counts(pool, trees, k)
     state.count[: len(own)] = counts
     for number in range(len(pool.demands)):

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from collsyn.synth.trees_model import Trees
-from collsyn.synth.trees_pool import WORK, Pool, Pricing, mixes
-from collsyn.synth.trees_rounding import exact_k, in_parts
+from collsyn.synth.trees_partners import Partners
+from collsyn.synth.trees_pool import WORK, Mix, Pool, Pricing, mixes
+from collsyn.synth.trees_rounding import Rounded, exact_k, in_parts, rounded
 from collsyn.synth.trees_schedule import Flow, Pace
+from collsyn.synth.trees_thinning import thinned
 
 # Messages put in order in all.
 MESSAGES = 8_000_000
@@ -27,7 +29,9 @@ KEPT, LOOKED_AT = 8, 3
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Changes of the best choice in vain after which no better one is expected.
 PATIENCE = 400
-_GLANCE = (Pace(), Pace(1, 1, 1, 3, 0.2), Pace(32, 8, 1, 1, 0.05, 0.95))
+# Parts into which mixes with few trees are put, and the congestion that this may add.
+FINE, ROUGH = (12, 16, 24, 32, 48, 64, 96, 128), 2e-3
+_GLANCE = (Pace(), Pace(1, 1, 1, 3, 0.2), Pace(32, 8, 1, 1, 0.05, 0.95), Pace(24, 4, 8, 1, 1.0, 0.95))
 _FIRST = (
     Pace(1, 1, 8, 4, 0.1),
     Pace(1, 1, 1, 2),
@@ -35,6 +39,9 @@ _FIRST = (
     Pace(8, 2, 1, 1, 0.1, 0.9),
     Pace(128, 128, 1, 1, 0.01, 0.95),
     Pace(512, 512, 1, 1, 0.01, 1.0),
+    Pace(1, 64, 8, 4, 0.1),
+    Pace(24, 4, 8, 4, 0.03),
+    Pace(24, 64, 8, 1, 0.1),
 )
 _DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "pieces": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
@@ -68,11 +75,18 @@ def best_choice(
 
     Chunks are not shorter than `least_piece` bytes, nor messages more than `most_messages`, unless the trees need it.
     Of every variant of the linear program all roundings are tried at very few paces, the most promising at a few more,
-    then the best is changed at random.
+    then the best is changed at random. In the first, trees take any way; in the others they keep to partners across
+    switches where ranks can have them.
     """
     search = _Search(size_bytes, chunks, least_piece, most_messages, seed, late)
+    partnerships: list[Partners] = []
     for variant in range(VARIANTS):
-        pricing = Pricing(pool_of(), seed + variant, late)
+        pool = pool_of()
+        if variant == 1:
+            partnerships = pool.partnerships()
+        if partnerships:
+            pool.partners = partnerships[(variant - 1) % len(partnerships)]
+        pricing = Pricing(pool, seed + variant, late)
         for trees in _roundings(pricing, chunks):
             search.look_at(trees)
         # Where one solution takes long, the others are left out.
@@ -94,6 +108,8 @@ def _roundings(search: Pricing, chunks: int | None) -> Iterator[Trees]:
         exact = exact_k(mix)
         asked = [*parts, *([exact] if exact and chunks is None and exact not in parts else [])]
         known = [in_parts(pool, mix, k, search) for k in asked]
+        if chunks is None:
+            known += _few(search, mix)
         # More trees than another rounding with no more congestion are not worth a try.
         front, least = [], inf
         for each in sorted(known, key=lambda each: (len(each.trees), each.k)):
@@ -102,6 +118,20 @@ def _roundings(search: Pricing, chunks: int | None) -> Iterator[Trees]:
                 least = each.congestion
         for each in sorted(front, key=lambda each: (each.congestion, each.k))[:KEPT]:
             yield pool.unfolded(each.trees, each.counts, each.k)
+
+
+def _few(search: Pricing, mix: Mix) -> list[Rounded]:
+    """Mixes with fewer trees, each in the fewest parts that leave about as little congestion as it has."""
+    pool, found = search.pool, []
+    hops = sum(len(members) - 1 for members in pool.members) * len(pool.moves)
+    for few in thinned(search, mix):
+        best: Rounded | None = None
+        for k in FINE:
+            if k * hops <= MAX_ROWS and (best is None or best.congestion > few.congestion * (1 + ROUGH)):
+                fine = rounded(pool, few, k, others=0)
+                best = fine if best is None or fine.congestion < best.congestion else best
+        found += [best] if best is not None else []
+    return found
 
 
 class _Search:

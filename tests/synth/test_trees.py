@@ -18,6 +18,7 @@ from collsyn.synth.trees_demand import pool_for
 from collsyn.synth.trees_pool import Pricing, mixes
 from collsyn.synth.trees_rounding import exact_k, in_parts, rounded
 from collsyn.synth.trees_schedule import Flow, Pace
+from collsyn.synth.trees_thinning import thinned
 from collsyn.topology.resolve import load_topology
 from tests.support.topologies import build, random_topologies, zoo
 
@@ -163,6 +164,42 @@ def test_whole_trees_of_a_broadcast(name, k, height):
     trees, congestion = unfolded(Problem("broadcast", load_topology(name), G), k)
     assert congestion == pytest.approx(1.0)
     assert trees.height <= height
+
+
+def test_fewer_trees_share_the_parts_of_those_left_out():
+    problem = Problem("allgather", load_topology("mi250:2"), G)
+    pool, found = solved(problem)
+    fewer = thinned(Pricing(pool, 1, never), found[-1])
+    numbers = [len(mix.trees) for mix in (found[-1], *fewer)]
+    assert len(fewer) > 5 and all(np.diff(numbers) < 0)
+    room = problem.topology.bandwidth / (float(pool.algbw_gb_s) * 1e9)
+    for mix in fewer:
+        assert mix.congestion <= 1.07
+        for number in range(len(pool.demands)):
+            parts = [part for tree, part in zip(mix.trees, mix.parts, strict=True) if tree.number == number]
+            assert sum(parts) == pytest.approx(1)
+        # The congestion is what the links really carry.
+        load = sum(part * tree.load for tree, part in zip(mix.trees, mix.parts, strict=True))
+        assert (load[pool.moves.orbit] / room).max() == pytest.approx(mix.congestion)
+
+
+def test_partners_are_the_only_ones_across_their_switch():
+    problem = Problem("allgather", load_topology("mi250:2"), G)
+    pool = pool_for(problem)
+    pairs = pool.partnerships()
+    assert pairs and all(sorted(each.of.tolist()) == list(range(32)) for each in pairs)
+    pool.partners = pairs[0]
+    best = mixes(Pricing(pool, 0, never))[-1]
+    parts = rounded(pool, best, 16, others=0)
+    trees = pool.unfolded(parts.trees, parts.counts, 16)
+    assert_spanning(trees, {root: range(32) for root in range(32)})
+    crossing = trees.routes.lengths() > 1
+    assert crossing.any()
+    assert (pairs[0].of[trees.src[crossing]] == trees.dst[crossing]).all()
+
+
+def test_no_partners_where_a_switch_is_the_only_way():
+    assert not pool_for(Problem("allgather", load_topology("dgx-a100:1"), G)).partnerships()
 
 
 def test_groups_keep_to_their_members():
