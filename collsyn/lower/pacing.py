@@ -9,7 +9,7 @@ from collsyn.lower.runs import Run
 from collsyn.model.schedule import RouteCosts
 
 # Messages that may be under way on a link at once where the schedule has one. With two the link would stay busy while
-# the end of one is being reported; but where they meet early, both take twice as long, and what follows the first is late.
+# the end of one is being reported; but where they meet early, both take twice as long, and all that follows is late.
 WINDOW = 1
 
 
