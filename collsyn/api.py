@@ -80,17 +80,19 @@ def synthesize(
     counts: Sequence[Any] | None = None,
     seed: int = 0,
     time_limit_s: float | None = None,
+    jobs: int = 1,
 ) -> Schedule:
     """A verified schedule, by one method or the best of all that serve the problem.
 
     `collective` is a name (`allgather`, ...) or a custom Collective, `topology` a preset, a file or a Topology, `size`
-    as in nccl-tests (`64M` or bytes), `chunks` the number of chunks a rank (chosen if None). Raises InputError,
-    Infeasible, and VerificationError if no method's schedule stands the check.
+    as in nccl-tests (`64M` or bytes), `chunks` the number of chunks a rank (chosen if None), `jobs` the number of
+    processes that methods are tried in. Raises InputError, Infeasible, and VerificationError if no method's schedule
+    stands the check.
     """
     from collsyn.portfolio.auto import best_schedule
 
     problem = _problem(collective, topology, size, chunks, root, groups, counts)
-    return best_schedule(problem, Options(seed=seed, time_limit_s=time_limit_s), method)
+    return best_schedule(problem, Options(seed=seed, time_limit_s=time_limit_s), method, jobs=jobs)
 
 
 def bound(

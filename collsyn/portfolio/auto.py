@@ -97,9 +97,21 @@ def best(
         return with_rivals(ranked(found))
 
 
-def best_schedule(problem: Problem, options: Options, name: str = "auto", plans: bool | None = None) -> Schedule:
-    """The verified schedule of one method, or of the best of all (`auto`); raises the reason where there is none."""
-    return chosen(best(problem, options, None if name == "auto" else [name], plans)).schedule  # type: ignore[return-value]
+def best_schedule(
+    problem: Problem, options: Options, name: str = "auto", plans: bool | None = None, jobs: int = 1
+) -> Schedule:
+    """The verified schedule of one method, or of the best of all (`auto`), which are tried in `jobs` processes.
+
+    Raises the reason where there is none.
+    """
+    crew = Beside(jobs) if jobs > 1 else None
+    try:
+        found = chosen(best(problem, options, None if name == "auto" else [name], plans, crew)).schedule
+    finally:
+        if crew is not None:
+            crew.close()
+    assert found is not None
+    return found
 
 
 class _Run:
@@ -310,8 +322,3 @@ class _Run:
             gap = "" if leader.gap is None else f", {leader.gap:.1%} over the bound"
             detail = f"best so far {leader.method}: {leader.finish_s * 1e6:.1f} us{gap}"
         self.progress(len(found) / len(self.names), detail)
-
-
-def crew_of(jobs: int) -> Crew | None:
-    """A crew of so many processes, to be closed by the caller; None for this process alone."""
-    return Beside(jobs) if jobs > 1 else None

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+import collsyn
 from collsyn.bounds import fluid_bound
 from collsyn.model.schedule_file import schedule_text
 from collsyn.portfolio import auto, crew
@@ -214,6 +215,11 @@ def test_processes_give_the_same_result_and_one_that_is_killed_costs_its_method(
     hands = [hand.process for hand in beside._hands]
     beside.close()
     assert all(process.poll() is not None for process in hands) and not beside.tasks
+
+
+def test_the_library_takes_a_number_of_jobs(at_once):
+    asked = ("allgather", "full:4", "64M")
+    assert schedule_text(collsyn.synthesize(*asked, jobs=2)) == schedule_text(collsyn.synthesize(*asked))
 
 
 def test_a_defect_in_a_worker_costs_its_method(problem):
