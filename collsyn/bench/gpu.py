@@ -14,7 +14,8 @@ from collsyn.bench.nccl import NcclCollective, communicators, nccl_not_comparabl
 from collsyn.bench.tuning import Launch, candidates, chosen, tuned_from_fields
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.job import GpuJob
-from collsyn.cuda.prepared import GpuPlan
+from collsyn.cuda.prepared import SPECIALISED, GpuPlan
+from collsyn.cuda.specialise import MAX_INSTRUCTIONS
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
 from collsyn.model.fields import Fields, parse_document
@@ -146,6 +147,8 @@ class _Case:
         best, best_s = Launch(), math.inf
         for launch in candidates():
             if not self.job.fits(self.plan, launch.threads, launch.blocks_per_channel):
+                continue
+            if launch.transport == SPECIALISED and self.plan.num_instructions > MAX_INSTRUCTIONS:
                 continue
             prepared = self._prepared(False, launch)
             timer = Timer(self.job, prepared)

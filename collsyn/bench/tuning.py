@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collsyn.cuda.layout import MAX_THREADS
-from collsyn.cuda.prepared import ENGINE, KERNEL, TRANSPORTS
+from collsyn.cuda.prepared import ENGINE, KERNEL, SPECIALISED, TRANSPORTS
 from collsyn.files import write_atomic
 from collsyn.model.fields import Fields, load_document
 from collsyn.model.topology_file import flow
@@ -52,7 +52,8 @@ class Tuned:
 def candidates() -> list[Launch]:
     """Launches to try, the usual one first."""
     kernels = [Launch(threads, blocks) for blocks, threads in product(BLOCKS, THREADS)]
-    return sorted([*kernels, Launch(transport=ENGINE)], key=lambda one: one != Launch())
+    specialised = [Launch(512, blocks, SPECIALISED) for blocks in BLOCKS]
+    return sorted([*kernels, *specialised, Launch(transport=ENGINE)], key=lambda one: one != Launch())
 
 
 def read_tuning(path: str | Path) -> list[Tuned]:

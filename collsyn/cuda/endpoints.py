@@ -28,8 +28,8 @@ ENDPOINT = np.dtype(
 class Endpoints:
     """`num_bytes` of data and `num_flags` flags at every rank, which all ranks reach; made by `GpuJob.endpoints`.
 
-    A kernel takes `argument(rank)` by value, an `endpoint`. Flags count from `base`: `advance` it after each call, on all
-    ranks alike, by what the call's values came to, and no flag needs to be cleared.
+    A kernel takes `argument(rank)` by value, an `endpoint`. Flags count from `base`: `advance` it after each call, on
+    all ranks alike, by what the values of the call came to, and no flag needs to be cleared.
     """
 
     def __init__(self, job: "GpuJob", num_bytes: int, num_flags: int) -> None:

@@ -22,6 +22,7 @@ from collsyn.cuda.layout import (
     pack,
     rank_memory,
 )
+from collsyn.cuda.specialise import specialised_source
 from collsyn.errors import DeviceError, InputError
 from collsyn.model.bind import BoundPlan
 from collsyn.model.dtypes import dtype_of
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collsyn.cuda.job import GpuJob
 
 DEFAULT_LIMIT_S = 60.0
-# Who moves bytes: a kernel that spins, or copy engines.
-KERNEL, ENGINE = TRANSPORTS = ("kernel", "engine")
+# Who moves bytes: the kernel that reads a plan's instructions, one made for the plan, or copy engines.
+KERNEL, SPECIALISED, ENGINE = TRANSPORTS = ("kernel", "specialised", "engine")
 # Blocks and threads of the kernel that divides sums into averages.
 _DIVIDE = (32, 256)
 
@@ -85,7 +86,7 @@ class GpuPlan:
             for device in sorted(set(job.devices.values())):
                 ranks = [rank for rank, of_rank in job.devices.items() if of_rank == device]
                 program = pack(bound, dtype_name, op_name, ranks, blocks_per_channel)
-                placed = self._placed(device, program, bases[device])
+                placed = self._placed(device, program, bases[device], transport == SPECIALISED)
                 self._launches.append(placed)
                 if transport == ENGINE:
                     placed.engine = Engine(job.driver, placed, partial(self._allocated, device))
@@ -223,9 +224,11 @@ class GpuPlan:
             self.job.driver.free(device, address)
         self._own, self._others, self._launches = {}, [], []
 
-    def _placed(self, device: int, program: DeviceProgram, bases: list[int]) -> Placed:
+    def _placed(self, device: int, program: DeviceProgram, bases: list[int], specialised: bool) -> Placed:
         driver = self.job.driver
         module = self.job.module(device)
+        if specialised:
+            module = self.job.module_of(device, specialised_source(program), "specialised.cu")
         kernel = module(ENTRY)
         room = driver.resident_blocks(device, kernel, self.threads)
         if program.grid > room:

@@ -47,7 +47,7 @@ def test_the_nearest_size_counts_up_to_a_factor() -> None:
 def test_the_usual_launch_is_tried_first_and_every_other_once() -> None:
     tried = candidates()
     assert tried[0] == Launch()
-    assert len(set(tried)) == len(tried) == 13
+    assert len(set(tried)) == len(tried) == 17
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_usual_launch_is_tried_first_and_every_other_once() -> None:
     [
         ("threads: 33", r"t.yaml:tuned\[0\].threads: is 33; expected a multiple of 32"),
         ("threads: 2048", r"threads: is 2048; expected at most 1024"),
-        ("transport: dma", r"transport: is 'dma'; expected one of kernel, engine"),
+        ("transport: dma", r"transport: is 'dma'; expected one of kernel, specialised, engine"),
         ("colour: red", r"colour: is not a key that is known here"),
     ],
 )

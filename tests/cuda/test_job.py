@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -54,16 +55,20 @@ def assert_call_is_right(
                 assert first_difference(dtype, prepared.output(rank)[part], want[rank][part]) is None, (rank, chunk)
 
 
-@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"])
-@pytest.mark.parametrize("op", ["sum", "avg"])
-@pytest.mark.parametrize("transport", ["kernel", "engine"])
+@pytest.mark.parametrize(
+    ("kind", "op", "transport"),
+    [
+        *product(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"], ["sum"], ["kernel", "engine"]),
+        *product(["reducescatter", "allreduce"], ["avg"], ["kernel", "specialised", "engine"]),
+    ],
+)
 def test_all_ranks_on_one_gpu(kind: str, op: str, transport: str) -> None:
     driver = HostGpuDriver(1)
     with GpuJob.loopback(driver, 3) as job:
         assert_call_is_right(job, plan_of(kind), 99, "float16", op, transport=transport)
     assert driver.memory == {}
     together = {together for _, blocks, together in driver.launches if blocks != 32}
-    assert together == ({True} if transport == "kernel" else set())
+    assert together == (set() if transport == "engine" else {True})
 
 
 def test_a_gpu_a_rank_in_one_process() -> None:
@@ -90,6 +95,13 @@ def test_a_process_a_gpu(kind: str) -> None:
     assert launch(f"{HERE}:one_of_several", {"kind": kind}, 3, "fork", 100) == [0, 0, 0]
 
 
+def test_a_kernel_for_one_plan_is_made_of_few_instructions(monkeypatch) -> None:
+    monkeypatch.setattr("collsyn.cuda.specialise.MAX_INSTRUCTIONS", 5)
+    refused = pytest.raises(InputError, match="instructions here; a kernel of its own is made of up to 5")
+    with GpuJob.loopback(HostGpuDriver(1), 3) as job, refused:
+        job.prepare(bind(plan_of("allgather"), 30, 4), "int32", transport="specialised")
+
+
 def test_users_buffers_take_the_place_of_ours() -> None:
     driver, plan = HostGpuDriver(1), lent_plan("allreduce", 3)
     bound = replace(bind(plan, 30, 4), is_lent=True)
@@ -108,7 +120,7 @@ def test_users_buffers_take_the_place_of_ours() -> None:
             job.prepare(bind(plan, 30, 4), "int32").register({0: (0, 0)})
 
 
-@pytest.mark.parametrize("transport", ["kernel", "engine"])
+@pytest.mark.parametrize("transport", ["kernel", "specialised", "engine"])
 def test_a_wait_that_nobody_ends_names_rank_channel_and_instruction(transport: str) -> None:
     plan = plan_of("allgather")
     row = int(np.flatnonzero(plan.columns["op"] == Op.SIGNAL)[-1])
@@ -176,7 +188,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     with GpuJob.loopback(HostGpuDriver(1, room=2), 3) as job:
         with pytest.raises(DeviceError, match="needs 6 blocks of 512 threads at once on GPU 0, which holds 2"):
             job.prepare(bind(plan, 30, 4), "int32")
-        with pytest.raises(InputError, match="transport: is 'dma'; expected one of kernel, engine"):
+        with pytest.raises(InputError, match="transport: is 'dma'; expected one of kernel, specialised, engine"):
             job.prepare(bind(plan, 30, 4), "int32", transport="dma")
         with pytest.raises(InputError, match="threads: is 33; expected a multiple of 32"):
             job.prepare(bind(plan, 30, 4), "int32", threads=33)
