@@ -18,9 +18,27 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "scaled_allreduce.cu"
 ARCHITECTURES = (70, 80, 90, 100)
 
 
+# Packets of 16 bytes, which C++ cannot express, so that no other test has them.
+WIDE = """
+#include "collsyn.cuh"
+using namespace collsyn;
+struct wide { vector16 *packets; const u32 *words; u32 *got; u64 count; };
+COLLSYN_FN void collsyn_execute_wide_threads(thread &t, const wide &w) {
+    put_wide_packets(worker_of(t), w.packets, w.words, w.count, 1);
+    get_wide_packets(worker_of(t), w.packets, w.count, 1, patience{1000, nullptr}, [&](u64 i, u32 x) { w.got[i] = x; });
+}
+COLLSYN_ENTRY(collsyn_execute_wide, wide)
+"""
+
+
 def sources() -> dict[str, str]:
     special = specialised_source(pack(bind(sum_plan(), 64, 2), "bfloat16", "max"))
-    return {"execute.cu": device_sources()["execute.cu"], "special.cu": special, EXAMPLE.name: EXAMPLE.read_text()}
+    return {
+        "execute.cu": device_sources()["execute.cu"],
+        "special.cu": special,
+        "wide.cu": WIDE,
+        EXAMPLE.name: EXAMPLE.read_text(),
+    }
 
 
 def has_nvrtc() -> bool:
