@@ -25,7 +25,8 @@ class Candidate:
     candidates come from a file, only the best has its schedule at hand. `plan_s` is the finish of the simulated plan;
     where the plan was not made, `cut` may say why. `synthesis_s` and `verify_s` are the seconds that were spent,
     `loading_s` those before them for what compiles and loads at first use. `interrupted` says that an interruption from
-    the keyboard came in between, `not_needed` that the method was left out because another cannot be beaten.
+    the keyboard came in between, `not_needed` that the method was left out because another cannot be beaten, `lost`
+    that the process that worked on it went down, which need not happen again.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Candidate:
     loading_s: float = 0.0
     interrupted: bool = False
     not_needed: bool = False
+    lost: bool = False
     finish_s: float = float("inf")
     bound_s: float | None = None
     chunks_per_rank: int | None = None
@@ -106,5 +108,8 @@ def with_rivals(candidates: list[Candidate]) -> list[Candidate]:
     late = sorted(c.method for c in candidates if c.refused in (OUT_OF_TIME, STOPPED, INTERRUPTED))
     if late:
         notes["not_begun"] = late
+    lost = sorted(c.method for c in candidates if c.lost)
+    if lost:
+        notes["lost"] = lost
     best = replace(candidates[0], schedule=candidates[0].schedule.with_notes(**notes))
     return [best, *candidates[1:]]

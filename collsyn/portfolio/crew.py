@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
@@ -42,9 +42,11 @@ def perform(trial: Trial, task: Task) -> Candidate:
 
 
 def lost(task: Task, reason: str) -> Candidate:
-    """What becomes of a task whose process ended."""
+    """What becomes of a task whose process ended, or did something that it should not."""
     _, what, _ = task
-    return Candidate(what, refused=reason) if isinstance(what, str) else what
+    if isinstance(what, str):
+        return Candidate(what, refused=reason, lost=True)
+    return replace(what, lost=True, cut=f"not simulated: {reason}")
 
 
 class Crew(Protocol):
@@ -270,7 +272,7 @@ def serve(connection: Any) -> None:
             with Keyboard() as keyboard, keyboard.listening():
                 found = perform(trial, message)
         except KeyboardInterrupt:
-            found = lost(message, INTERRUPTED)
+            found = replace(lost(message, INTERRUPTED), lost=False)
         except Exception as error:
             # A defect of one method must not take the others along.
             found = lost(message, f"internal error: {type(error).__name__}: {error}")

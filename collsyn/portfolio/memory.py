@@ -82,9 +82,9 @@ class Memory:
         return found, None
 
     def keep(self, file: Path | None, candidates: Sequence[Candidate]) -> str | None:
-        """Keep a result unless it was cut short by a hand; a sentence where the folder cannot be written."""
+        """Keep a result unless Ctrl-C or a process that went down cut it short; a sentence where that cannot be."""
         first = candidates[0]
-        if file is None or first.schedule is None or any(candidate.interrupted for candidate in candidates):
+        if file is None or first.schedule is None or any(each.interrupted or each.lost for each in candidates):
             return None
         try:
             write_atomic(file, _content(candidates, first.schedule))

@@ -201,7 +201,7 @@ def test_processes_give_the_same_result_and_one_that_is_killed_costs_its_method(
     done = waited(beside)
     if done[0][1].served:
         pytest.skip("it was done before")
-    assert done == [(7, Candidate("paths", refused="its process was killed by SIGKILL"))]
+    assert done == [(7, Candidate("paths", refused="its process was killed by SIGKILL", lost=True))]
     beside.start(8, (MAKE, "paths", None))
     ((number, found),) = waited(beside)
     assert number == 8 and found.served
@@ -211,7 +211,7 @@ def test_processes_give_the_same_result_and_one_that_is_killed_costs_its_method(
     hand.process.send_signal(signal.SIGSTOP)
     hand.process.kill()
     ((_, left),) = waited(beside)
-    assert left.plan_s is None or left == replace(found, plan_s=left.plan_s)
+    assert left == replace(found, lost=True, cut=left.cut) or left.plan_s is not None
     hands = [hand.process for hand in beside._hands]
     beside.close()
     assert all(process.poll() is not None for process in hands) and not beside.tasks
@@ -230,7 +230,7 @@ def test_a_defect_in_a_worker_costs_its_method(problem):
     fluid = fluid_bound(problem.collective(), problem.topology, problem.size_bytes)
     pipe = Pipe([Broken(problem, Options(), fluid, True), (MAKE, "paths", None)])
     crew.serve(pipe)
-    assert pipe.sent == [Candidate("paths", refused="internal error: ZeroDivisionError: no")]
+    assert pipe.sent == [Candidate("paths", refused="internal error: ZeroDivisionError: no", lost=True)]
 
 
 def test_ctrl_c_brings_back_what_methods_have_at_hand(problem):

@@ -142,8 +142,9 @@ def test_what_says_something_else_is_not_believed(change, problem, memory, kept)
 def test_what_was_cut_short_is_not_kept(problem, memory, kept):
     found, file = kept
     file.unlink()
-    assert memory.keep(file, [replace(found[0], interrupted=True), *found[1:]]) is None
-    assert not file.exists()
+    for short in ({"interrupted": True}, {"lost": True}):
+        assert memory.keep(file, [found[0], replace(found[1], **short), *found[2:]]) is None
+        assert not file.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_said(problem, tmp_path, kept):
