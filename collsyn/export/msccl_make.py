@@ -31,7 +31,8 @@ _COMPARED_NODES = 200_000
 # the others tried if those are not right.
 _Way = tuple[bool, bool, float]
 _EAGER: tuple[_Way, ...] = ((True, False, float("inf")), (True, True, float("inf")))
-_COMPARED: tuple[_Way, ...] = (*_EAGER, (True, False, 0.005))
+_PATIENT: _Way = (True, False, 0.005)
+_COMPARED: tuple[_Way, ...] = (*_EAGER, _PATIENT)
 _FALLBACK: tuple[_Way, ...] = ((False, False, float("inf")),)
 # Chunks are divided so that pieces fill this part of a slice, by as much as this at most.
 _FULL, _MOST_PARTS = 0.98, 6
@@ -53,6 +54,18 @@ class _Deal:
     strict: float = 0.0
     whole_tails: bool | None = None
     filled: bool = False
+
+    @property
+    def special(self) -> bool:
+        """Whether it is more than channels and a window."""
+        return self.strict > 0 or self.whole_tails is not None or self.filled
+
+    @property
+    def ways(self) -> tuple[_Way, ...]:
+        """How programs are made of it: without receives that wait where order is kept."""
+        if self.special:
+            return (_PATIENT,)
+        return _COMPARED if self.window else _EAGER
 
 
 _DEALS = (
@@ -127,7 +140,7 @@ def _fitting(plan: Plan, wanted: Wanted) -> tuple[list["_Timed"], str]:
         first = dealt_problem(moved.dealt(deal.lanes, messages), plan.num_ranks, wanted.dialect)
         if first is None:
             flow = moved.flow(deal.lanes, messages, deal.window, deal.strict * moved.finish_s)
-            made = _programs(flow, wanted, _COMPARED if deal.window else _EAGER, moved.finish_s, known, parts)
+            made = _programs(flow, wanted, deal.ways, moved.finish_s, known, parts)
             for program in _with_slices(made, wanted.size_bytes) if deal.window and parts == 1 else made:
                 problems = limit_problems(program, wanted.dialect)
                 if not problems:
@@ -162,8 +175,7 @@ class _Source:
         """Whether a deal may be of use: only where a channel of the plan sends to several GPUs is order to be kept."""
         if deal.filled and self._filling()[0] == 1:
             return False
-        special = deal.strict > 0 or deal.whole_tails is not None or deal.filled
-        return not special or (self._plain.finish_s > 0 and len(self._plain.messages) > len(self._plain.channels))
+        return not deal.special or (self._plain.finish_s > 0 and len(self._plain.messages) > len(self._plain.channels))
 
     def moved(self, deal: _Deal) -> tuple[Moved, int]:
         """The nodes for a deal, and into how many parts the chunks of the program are to be divided."""
