@@ -135,15 +135,15 @@ def along_paths(problem: Problem, options: Options, model: MachineModel) -> Sche
 class Search:
     """Paths for rising numbers of chunks, each sent under several settings; the best is kept.
 
-    So many numbers in a row as `patience` says may be in vain.
+    So many numbers in a row as `patience` says may be in vain; of WORK the part `share` is done.
     """
 
-    patience = PATIENCE
+    patience, share = PATIENCE, 1.0
 
     def __init__(self, problem: Problem, options: Options, model: MachineModel) -> None:
         self.problem, self.options, self.model = problem, options, model
         self.best: Sent | None = None
-        self.effort = Effort(problem, options, WORK)
+        self.effort = Effort(problem, options, self.share * WORK)
         machine = model.machine(False, 0.0, 1.0)
         users = np.diff(machine.link_ptr)[machine.route_links].sum() / max(len(machine.src), 1)
         self._work_per_leg = 1 + float(users) / SHARING_HOPS

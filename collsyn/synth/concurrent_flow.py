@@ -89,7 +89,7 @@ def _ways(problem: Problem) -> Ways:
 class _Search(Search):
     """The search along paths of a flow, whose shares many numbers of pieces miss by as much."""
 
-    patience = 12
+    patience, share = 12, 0.5
 
     def __init__(self, problem: Problem, options: Options, ways: Ways) -> None:
         super().__init__(problem, options, MachineModel(problem.topology, ways.table))

@@ -185,7 +185,7 @@ def test_why_not() -> None:
     ring = load_topology("ring:4")
     reasons = {kind: FLOW.accepts(Problem(kind, ring, G)) for kind in ("allgather", "allreduce", "reducescatter")}
     assert set(reasons.values()) == {"serves what goes to one rank each, unreduced"}
-    assert FLOW.accepts(Problem("alltoall", load_topology("torus:32x32"), G)) == "serves at most 512 ranks"
+    assert FLOW.accepts(Problem("scatter", load_topology("torus:32x32"), G)) == "serves at most 512 ranks"
     assert "of at most 80000 flows" in str(FLOW.accepts(Problem("alltoall", load_topology("random:150x4x1"), G)))
     star = load_topology("switch:4")
     restricted = replace(star, allowed_pairs=frozenset({(0, 1), (1, 2), (2, 3), (3, 0)}))
