@@ -162,6 +162,7 @@ def _retimed(
 
 def _planned(schedule: "Schedule", with_plan: bool) -> "tuple[Plan, PlanTimes] | None":
     """The plan of a schedule and its simulation; None above 64 ranks unless asked for."""
+    from collsyn.check.loads import Occupancy
     from collsyn.check.simulate_plan import simulate_plan
     from collsyn.lower.lower import lower
     from collsyn.portfolio.auto import MAX_PLAN_RANKS
@@ -169,6 +170,8 @@ def _planned(schedule: "Schedule", with_plan: bool) -> "tuple[Plan, PlanTimes] |
     if not with_plan and schedule.topology.num_ranks > MAX_PLAN_RANKS:
         return None
     plan = lower(schedule)
+    if len(Occupancy.in_step(schedule)[0]):
+        note("plan: no backend lets switches copy or reduce; the plan sends one by one what they join in the schedule")
     return plan, simulate_plan(plan, schedule.topology, schedule.size_bytes)
 
 

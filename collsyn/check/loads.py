@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collsyn.check import words
+from collsyn.check.in_network import joined_entries
 from collsyn.check.report import SHOWN, Problem
 from collsyn.check.structure import RELATIVE
 from collsyn.model.arrays import F64, I32, I64, Bools
@@ -28,8 +29,26 @@ class Occupancy:
     share: F64
 
     @classmethod
-    def of(cls, schedule: Schedule) -> "Occupancy":
-        """Occupied times of all links by the time model of Topology; O(messages x links of a route)."""
+    def of(cls, schedule: Schedule, like: Schedule | None = None) -> "Occupancy":
+        """Occupied times of all links by the time model of Topology; O(messages x links of a route).
+
+        Where switches copy or reduce, messages that are one there (in `like`, the same messages at other times, if
+        given) have one entry, that of the first of them.
+        """
+        occupancy, entry = cls._of_all(schedule)
+        told = occupancy if like is None else cls._of_all(like)[0]
+        others, _ = joined_entries(like or schedule, told.message, entry, told.begin_s)
+        return occupancy.only(np.delete(np.arange(len(entry)), others)) if len(others) else occupancy
+
+    @classmethod
+    def in_step(cls, schedule: Schedule) -> tuple[I64, I64, F64]:
+        """Pairs of messages that are one message somewhere, and how much later the second one starts."""
+        every, entry = cls._of_all(schedule)
+        others, firsts = joined_entries(schedule, every.message, entry, every.begin_s)
+        return every.message[firsts], every.message[others], every.ahead_s[firsts] - every.ahead_s[others]
+
+    @classmethod
+    def _of_all(cls, schedule: Schedule) -> tuple["Occupancy", I64]:
         messages, routes = schedule.messages, schedule.routes
         lengths = routes.lengths()[messages.route]
         message = np.repeat(np.arange(len(messages)), lengths)
@@ -39,7 +58,7 @@ class Occupancy:
         ahead = RouteCosts.of(schedule.topology, routes).before_s[entry]
         begin = messages.start_s[message] + ahead
         share = messages.rate[message] / link_rates(schedule.topology, link, messages.num_bytes[message])
-        return cls(message, link, ahead, begin, begin + messages.busy_s[message], share)
+        return cls(message, link, ahead, begin, begin + messages.busy_s[message], share), entry
 
     def only(self, entries: npt.NDArray[np.generic]) -> "Occupancy":
         """Some of the entries."""

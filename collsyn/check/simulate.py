@@ -10,7 +10,7 @@ from collsyn.check.order import APART, DataOrder, LinkOrder, data_order, in_orde
 from collsyn.check.replay import replay, time_tolerance, tolerance_of
 from collsyn.check.timeline import timeline
 from collsyn.errors import Infeasible, InputError
-from collsyn.model.arrays import F64
+from collsyn.model.arrays import F64, I64
 from collsyn.model.schedule import RouteCosts, Schedule, message_rates
 from collsyn.model.size_rates import link_rates
 from collsyn.model.topology import Topology
@@ -43,10 +43,15 @@ def retime(schedule: Schedule, size_bytes: int, topology: Topology | None = None
     waiting = replace(schedule, topology=new, size_bytes=size_bytes, rate=rate, bounds=())
     data = data_order(schedule, tolerance_s)
     turns = link_order(occupancy, new.num_links, tolerance_s)
-    start_s = _settled(waiting, data, turns)
+    start_s = _settled(waiting, Occupancy.of(waiting, schedule), data, turns, _in_step(schedule, new))
     unchanged = size_bytes == schedule.size_bytes and _same_costs(schedule.topology, new)
     if start_s is None and unchanged:
         return schedule
+    if start_s is None and len(Occupancy.in_step(schedule)[0]):
+        raise Infeasible(
+            f"schedule of {schedule.size_bytes} bytes on {schedule.topology.name} cannot keep together what switches "
+            f"copy and reduce at {size_bytes} bytes on {new.name}; synthesize one for that"
+        )
     result = _started(waiting, start_s if start_s is not None else in_order_of_starts(waiting, data))
     if unchanged and result.finish_s >= schedule.finish_s:
         return schedule
@@ -91,13 +96,24 @@ def _rates(schedule: Schedule, new: Topology, size_bytes: int, occupancy: Occupa
     return _by_row(schedule, np.minimum(rate, full_new))
 
 
-def _settled(waiting: Schedule, data: DataOrder, turns: LinkOrder) -> F64 | None:
+def _in_step(schedule: Schedule, new: Topology) -> tuple[I64, I64, F64]:
+    """What must start together because switches copy or reduce it, both ways: before, after, and how much later."""
+    first, other, _ = Occupancy.in_step(schedule)
+    costs = RouteCosts.of(new, schedule.routes)
+    alphas = costs.alpha_s[schedule.messages.route]
+    later_s = np.where(schedule.messages.src[first] == schedule.messages.src[other], 0.0, alphas[first] - alphas[other])
+    return np.concatenate([first, other]), np.concatenate([other, first]), np.concatenate([later_s, -later_s])
+
+
+def _settled(
+    waiting: Schedule, occupancy: Occupancy, data: DataOrder, turns: LinkOrder, in_step: tuple[I64, I64, F64]
+) -> F64 | None:
     """Earliest start of every message that keeps both orders, or None if none does: longest paths over both."""
     from collsyn.check._retime_kernels import relax
 
-    messages, occupancy = waiting.messages, Occupancy.of(waiting)
-    before = np.concatenate([data.before, occupancy.message[turns.before]])
-    after = np.concatenate([data.after, occupancy.message[turns.after]])
+    messages = waiting.messages
+    before = np.concatenate([data.before, occupancy.message[turns.before], in_step[0]])
+    after = np.concatenate([data.after, occupancy.message[turns.after], in_step[1]])
     by_after = np.argsort(after, kind="stable")
     ptr = np.searchsorted(after[by_after], np.arange(len(messages) + 1))
     turn_s = occupancy.ahead_s[turns.before] + messages.busy_s[occupancy.message[turns.before]]
@@ -107,13 +123,16 @@ def _settled(waiting: Schedule, data: DataOrder, turns: LinkOrder) -> F64 | None
     order = np.lexsort((messages.src != messages.dst, messages.start_s))
     apart_s = 0.0
     for _ in range(2):
-        lag_s = np.concatenate([data.lags(messages, apart_s), turn_s])
+        lag_s = np.concatenate([data.lags(messages, apart_s), turn_s, in_step[2]])
         if not relax(order, ptr, before[by_after], lag_s[by_after], start_s, MAX_PASSES):
             return None
         if not data.apart.any():
             break
         # How far apart is known once the finish is; starting from the first solution only raises what must rise.
         apart_s = APART * tolerance_of(messages, float((start_s + takes_s).max(initial=0.0)))
+    # What starts together is equal up to rounding; now it is equal.
+    half = len(in_step[0]) // 2
+    start_s[in_step[1][:half]] = start_s[in_step[0][:half]] + in_step[2][:half]
     return start_s
 
 

@@ -17,6 +17,7 @@ METHODS: dict[str, str] = {
     "one-phase": "collsyn.synth.one_phase:ONE_PHASE",
     "binomial": "collsyn.synth.binomial:BINOMIAL",
     "double-binary-tree": "collsyn.synth.double_tree:DOUBLE_BINARY_TREE",
+    "in-network": "collsyn.synth.in_network:IN_NETWORK",
     "hierarchical": "collsyn.synth.hierarchical:HIERARCHICAL",
     "swing": "collsyn.synth.swing:SWING",
     "swing-latency": "collsyn.synth.swing:SWING_LATENCY",

@@ -48,6 +48,8 @@ def _judge(schedule):
     finish = max((row["done"] for row in rows), default=0.0)
     shortest = min((row["transfer"] for row in rows if row["src"] != row["dst"]), default=float("inf"))
     tol = min(REL * finish, shortest / 4)
+    for members in messages.values():
+        members[0]["carries"] = sorted(row["chunk"] for row in members)
     _check_loads(topology, [members[0] for members in messages.values()], routes, tol)
     _check_data(collective, rows, tol)
 
@@ -83,12 +85,32 @@ def _travel(schedule, members, route):
         row["occupied"] = overhead + transfer
 
 
+def _is_one(topology, routes, link, a, b):
+    """Whether two messages that use a link alike are one there: one switch copies them later or reduced them before."""
+    if a["carries"] != b["carries"]:
+        return False
+    one, two = routes[a["route"]], routes[b["route"]]
+    here, there = one.index(link), two.index(link)
+    if (a["src"], a["src_slot"], a["start_s"]) == (b["src"], b["src_slot"], b["start_s"]):
+        ends = [n for n in range(here + 1, len(one)) if topology.multicast[topology.src[one[n]]]]
+        if any(one[:n] == two[:n] for n in ends):
+            return True
+    if a["op"] and b["op"] and (a["dst"], a["dst_slot"]) == (b["dst"], b["dst_slot"]):
+        begins = [n for n in range(1, here + 1) if topology.reduction[topology.src[one[n]]]]
+        return any(one[n:] == two[there - (here - n) :] for n in begins if there - (here - n) > 0)
+    return False
+
+
 def _check_loads(topology, messages, routes, tol):
-    on_link = defaultdict(list)
+    on_link, joined = defaultdict(list), defaultdict(list)
     for message in messages:
         head = message["start_s"]
         for link in routes[message["route"]]:
-            on_link[link].append((head, head + message["occupied"] - tol, message["rate"]))
+            use = (head, head + message["occupied"] - tol, message["rate"])
+            known = joined[link, use]
+            if not any(_is_one(topology, routes, link, message, other) for other in known):
+                on_link[link].append(use)
+            known.append(message)
             head += float(topology.alpha_s[link])
     for link, uses in on_link.items():
         for begin, _, _ in uses:
