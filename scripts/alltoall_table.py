@@ -8,7 +8,8 @@
 Every schedule is verified. `value` is the program's rate of every pair of ranks, in GB/s; `schedule` and `plan` are
 the parts that the schedule and its simulated plan (at most 32 channels a rank, pieces of at least 16 KiB) reach of the
 larger of the bound and the program's time. CPU seconds are user and system time of `synthesize` alone, after
-compilation. The exit code counts rows of `flow` below the mark: 0.97, for the published sizes 1 / 1.02.
+compilation. The exit code counts rows of `flow` below the mark: 0.97, for the published sizes 1 / 1.02, for skewed
+counts 0.95.
 """
 
 import argparse
@@ -36,6 +37,7 @@ SIZES = {"1GB": 10**9, "256MB": 256 * 10**6, "64MB": 64 * 10**6}
 SECTIONS = ("values", "published", "skewed", "rooted", "large", "host", "emulated")
 # Plans of more ranks are not made.
 PLAN_RANKS = 32
+LEAST, OTHER_LEAST = 0.97, {"published": 1 / 1.02, "skewed": 0.95}
 
 
 def skewed(n: int, exponent: float, seed: int = 0) -> list[list[int]]:
@@ -72,7 +74,16 @@ def row(label: str, problem: Problem, name: str, least: float) -> bool:
 def problems(section: str) -> Iterator[tuple[str, Problem, Sequence[str]]]:
     """Label, problem and methods of every row."""
     if section == "values":
-        for name in ("dgx1", "dgx-a100:2", "mi250", "mi250:2", "random1:16x3x2", "genkautz:3x17"):
+        for name in (
+            "dgx1",
+            "dgx-a100:2",
+            "mi250",
+            "mi250:2",
+            "dgx2:2",
+            "dgx-a100:4",
+            "random1:16x3x2",
+            "genkautz:3x17",
+        ):
             yield name, Problem("alltoall", load_topology(name), G), ("greedy", "flow")
     elif section == "published":
         for name in ("ndv2:2@costs=teccl", "dgx2:2@costs=teccl", "dgx1@alpha_us=0.7"):
@@ -141,7 +152,7 @@ def main() -> int:
         print("| " + columns.replace(" ", " | ").replace("_", " ") + " |")
         print("|---" * 11 + "|")
     for section in (each for each in SECTIONS[:5] if each in chosen):
-        least = 1 / 1.02 if section == "published" else 0.97
+        least = OTHER_LEAST.get(section, LEAST)
         for label, problem, names in problems(section):
             for name in names:
                 missed += not row(label, problem, name, least) and name == "flow"
