@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "Measure the links between the ranks of this machine."),
     "topology": ("topology", "List, show and convert topologies."),
     "bound": ("bound", "Lower bound on the time of a collective, with a certificate."),
+    "pareto": ("pareto", "Chunks, steps and rounds that no others beat, proven."),
     "synthesize": ("synthesize", "Make a verified schedule for a collective on a topology."),
     "verify": ("verify", "Prove a schedule or plan right, or say where it is wrong."),
     "simulate": ("simulate", "Time a schedule or plan under the time model."),

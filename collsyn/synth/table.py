@@ -33,13 +33,14 @@ METHODS: dict[str, str] = {
     "symmetric": "collsyn.synth.symmetric:SYMMETRIC",
     "lockstep": "collsyn.synth.lockstep:LOCKSTEP",
     "flow": "collsyn.synth.concurrent_flow:FLOW",
+    "exact": "collsyn.synth.exact:EXACT",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 
 
 @cache
 def method(name: str) -> Synthesizer:
-    """The synthesizer of that name, which is a row of the table or `hierarchical:INNER`; raises InputError."""
+    """The synthesizer of that name: a row of the table, `hierarchical:INNER` or `exact:C/S/R`; raises InputError."""
     row, colon, inner = name.partition(":")
     if row not in METHODS:
         raise InputError(f"method {name!r} is not known; expected auto or one of {', '.join(METHODS)}")
@@ -48,6 +49,6 @@ def method(name: str) -> Synthesizer:
     if not colon:
         return found
     if not hasattr(found, "with_inner"):
-        raise InputError(f"method {name!r}: {row} takes no inner method; hierarchical:INNER does")
+        raise InputError(f"method {name!r}: {row} takes nothing behind a colon; hierarchical:INNER and exact:C/S/R do")
     chosen: Synthesizer = found.with_inner(inner)
     return chosen

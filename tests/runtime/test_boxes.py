@@ -109,7 +109,7 @@ def written(folder, topology: str, wanted: dict[str, str]) -> list[str]:
     return files
 
 
-BY = {"allgather": "trees", "reducescatter": "paths", "allreduce": "hierarchical", "alltoall": "direct"}
+BY = {"allgather": "trees", "reducescatter": "paths", "allreduce": "hierarchical", "alltoall": "paths"}
 
 
 @needs_mpi
