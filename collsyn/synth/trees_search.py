@@ -29,6 +29,8 @@ KEPT, LOOKED_AT = 8, 3
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Changes of the best choice in vain after which no better one is expected.
 PATIENCE = 400
+# Congestion of trees that keep to partners up to which they are tried.
+WORTH_PARTNERS = 1.01
 # Parts into which mixes with few trees are put, and the congestion that this may add.
 FINE, ROUGH = (12, 16, 24, 32, 48, 64, 96, 128), 2e-3
 _GLANCE = (Pace(), Pace(1, 1, 1, 3, 0.2), Pace(32, 8, 1, 1, 0.05, 0.95), Pace(24, 4, 8, 1, 1.0, 0.95))
@@ -42,6 +44,7 @@ _FIRST = (
     Pace(1, 64, 8, 4, 0.1),
     Pace(24, 4, 8, 4, 0.03),
     Pace(24, 64, 8, 1, 0.1),
+    Pace(24, 1, 256, 8, 1.0, 0.8),
 )
 _DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "pieces": (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
@@ -76,7 +79,7 @@ def best_choice(
     Chunks are not shorter than `least_piece` bytes, nor messages more than `most_messages`, unless the trees need it.
     Of every variant of the linear program all roundings are tried at very few paces, the most promising at a few more,
     then the best is changed at random. In the first, trees take any way; in the others they keep to partners across
-    switches where ranks can have them.
+    switches where ranks can have them at hardly any loss.
     """
     search = _Search(size_bytes, chunks, least_piece, most_messages, seed, late)
     partnerships: list[Partners] = []
@@ -87,7 +90,12 @@ def best_choice(
         if partnerships:
             pool.partners = partnerships[(variant - 1) % len(partnerships)]
         pricing = Pricing(pool, seed + variant, late)
-        for trees in _roundings(pricing, chunks):
+        found = mixes(pricing)
+        if pool.partners is not None and found[-1].congestion > WORTH_PARTNERS:
+            partnerships = []
+            pricing = Pricing(pool_of(), seed + variant, late)
+            found = mixes(pricing)
+        for trees in _roundings(pricing, found, chunks):
             search.look_at(trees)
         # Where one solution takes long, the others are left out.
         is_last = pricing.work > WORK // 2
@@ -98,13 +106,13 @@ def best_choice(
     return search.best
 
 
-def _roundings(search: Pricing, chunks: int | None) -> Iterator[Trees]:
+def _roundings(search: Pricing, found: list[Mix], chunks: int | None) -> Iterator[Trees]:
     """Trees for several k from the mixes of every height, promising ones first: late mixes, little congestion."""
     parts = PARTS if chunks is None else tuple(k for k in range(1, min(chunks, 64) + 1) if chunks % k == 0)
     if chunks is not None and chunks > 64:
         parts = (*parts, chunks)
     pool = search.pool
-    for mix in reversed(mixes(search)):
+    for mix in reversed(found):
         exact = exact_k(mix)
         asked = [*parts, *([exact] if exact and chunks is None and exact not in parts else [])]
         known = [in_parts(pool, mix, k, search) for k in asked]
