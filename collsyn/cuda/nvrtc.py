@@ -11,7 +11,7 @@ from collsyn.cuda.sources import cached, device_sources, headers, keep
 from collsyn.errors import DeviceError
 
 _MAJORS = (13, 12)
-_OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
+_OPTIONS = ("--std=c++17",)
 
 
 def _candidates() -> Iterator[str]:
