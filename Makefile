@@ -56,6 +56,11 @@ torch: setup ## test the backend of torch.distributed, the slow tests too (insta
 	$(BIN)/python $(PIP_INSTALL) --editable '.[torch]'
 	$(BIN)/python -m pytest -q -m "slow or not slow" tests/torch tests/bench/test_gloo.py
 
+.PHONY: cuda
+cuda: setup ## test the kernels on host threads, the slow tests too, and compile them (installs NVRTC)
+	$(BIN)/python $(PIP_INSTALL) --editable '.[cuda-test]'
+	$(BIN)/python -m pytest -q -m "slow or not slow" tests/cuda
+
 .PHONY: lint
 lint: setup ## ruff, formatting, types, layers: all of them, whatever fails
 	@failed=0; for tool in "ruff check ." "ruff format --check ." mypy "lint-imports --no-cache"; do \
