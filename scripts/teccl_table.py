@@ -3,12 +3,12 @@
     python scripts/teccl_table.py                                              # all cells, a minute each at most
     python scripts/teccl_table.py --topologies dgx2:2 --collectives allgather --sizes 1GB 1KB --methods trees greedy
 
-Columns: size (of the output, decimal); ours, the finish of the verified schedule in microseconds, and its method; theirs,
+Columns: size (of the output, decimal); ours, the finish of the verified schedule in microseconds and method; theirs,
 the best published finish (t: TACCL's, e: TE-CCL's); the fluid bound; ours over theirs and over the bound; CPU seconds.
 Published finishes at large sizes are whole epochs and leave out alpha. A row is marked where ours is more than 1.001 of
 theirs plus 1 us, or from 64MB on more than 1.02 of the bound; the exit code counts these.
 
-Source: TE-CCL, SIGCOMM 2024, and the output files of its code, with TACCL's on the same machines. TE-CCL's NDv2 x2 is of
+Source: TE-CCL, SIGCOMM 2024, and output files of its code, with TACCL's on the same machines. TE-CCL's NDv2 x2 is of
 15 GPUs (it takes GPU 0 for a switch): its alltoall is below what 16 need and left out, its allgather is kept.
 """
 
@@ -22,7 +22,7 @@ from collsyn.synth.problem import Options, Problem
 from collsyn.topology.resolve import load_topology
 from collsyn.units import parse_size
 
-SIZES = "1GB 256MB 64MB 16MB 4MB 1MB 256KB 64KB 16KB 4KB 1KB".split()
+SIZES = ["1GB", "256MB", "64MB", "16MB", "4MB", "1MB", "256KB", "64KB", "16KB", "4KB", "1KB"]
 TOPOLOGIES = {
     "ndv2:2": "ndv2:2@costs=teccl",
     "ndv2:4": "ndv2:4@costs=teccl",
