@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+import numpy as np
+
 from collsyn.errors import Infeasible
 from collsyn.model.arrays import Rows
 from collsyn.model.schedule import Schedule
@@ -17,6 +19,7 @@ from collsyn.synth.timing import in_order
 from collsyn.synth.transform import by_composition, by_reversal
 from collsyn.synth.trees_demand import pool_for
 from collsyn.synth.trees_search import best_choice
+from collsyn.topology.symmetry import is_symmetry
 
 # Bytes of the shortest chunk that only the pipeline asks for.
 LEAST_PIECE = 16 << 10
@@ -66,12 +69,37 @@ class TreesMethod:
         if problem.kind not in _BUILDS:
             pairs = sum(len(group) * (len(group) - 1) for group in problem.members)
             messages = min(max(MAX_MESSAGES // 2, PER_PAIR * pairs), MAX_MESSAGES) if problem.reduces else MAX_MESSAGES
-            return by_reversal(problem, lambda forward: _spread(forward, messages, seed, late))
-        return _spread(problem, MAX_MESSAGES, seed, late)
+            return by_reversal(problem, lambda forward: _quicker(forward, messages, seed, late))
+        return _quicker(problem, MAX_MESSAGES, seed, late)
 
 
 def _nobody_sends(problem: Problem) -> bool:
     return all(len(group) == 1 for group in problem.members)
+
+
+def _quicker(problem: Problem, messages: int, seed: int, late: Callable[[], bool]) -> Schedule:
+    """Over all fabrics at once, or over the links from rank to rank alone where a machine has both.
+
+    Bytes take less time over all, but ways through switches may be too slow, or too hard to share out, to be worth it.
+    """
+    whole = _spread(problem, messages, seed, late)
+    topology = problem.topology
+    direct = (topology.src < topology.num_ranks) & (topology.dst < topology.num_ranks)
+    if direct.all() or not direct.any() or late():
+        return whole
+    kept = np.flatnonzero(direct)
+    columns = topology.link_columns(kept, np.arange(topology.num_vertices))
+    alone = replace(topology, **columns, symmetries=())
+    moved = tuple(image for image in topology.symmetries if is_symmetry(alone, image))
+    try:
+        found = _spread(replace(problem, topology=replace(alone, symmetries=moved)), messages, seed, late)
+    except Infeasible:
+        return whole
+    if found.finish_s >= whole.finish_s:
+        return whole
+    routes = Rows(found.routes.ptr, kept[found.routes.data])
+    again = Schedule.build(found.collective, topology, found.size_bytes, routes, found.provenance, **found.columns())
+    return again.with_notes(options={**found.provenance["options"], "fabric": "rank to rank"})
 
 
 def _spread(problem: Problem, messages: int, seed: int, late: Callable[[], bool]) -> Schedule:
