@@ -13,6 +13,7 @@ import numpy as np
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.endpoints import ENDPOINT, Endpoints
 from collsyn.cuda.job import GpuJob
+from collsyn.errors import DeviceError
 
 SOURCE = Path(__file__).with_suffix(".cu")
 # The kernel's argument, field by field.
@@ -85,4 +86,7 @@ def main(num_ranks: int, driver: Driver | None = None, count: int = 1000) -> flo
 
 
 if __name__ == "__main__":
-    print(f"largest difference: {main(int(sys.argv[1]) if len(sys.argv) > 1 else 4):g}")
+    try:
+        print(f"largest difference: {main(int(sys.argv[1]) if len(sys.argv) > 1 else 4):g}")
+    except DeviceError as error:
+        sys.exit(str(error))

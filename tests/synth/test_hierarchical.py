@@ -128,7 +128,7 @@ def test_an_inner_method_that_cannot_is_named() -> None:
         ("hierarchical:hierarchical", "'hierarchical' is no inner method"),
         ("hierarchical:ring+ring+ring", "expected hierarchical:INNER or hierarchical:INNER+ACROSS"),
         ("hierarchical:", "'' is no inner method"),
-        ("ring:direct", "ring takes no inner method; hierarchical:INNER does"),
+        ("ring:direct", "ring takes nothing behind a colon; hierarchical:INNER and exact:C/S/R do"),
     ],
 )
 def test_wrong_names(name: str, message: str) -> None:
