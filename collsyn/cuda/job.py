@@ -1,6 +1,5 @@
 """Ranks on GPUs: one process a GPU, one process with all of them, or all ranks on one GPU (loopback)."""
 
-import hashlib
 import json
 import os
 import time
@@ -8,14 +7,12 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.endpoints import Endpoints
 from collsyn.cuda.layout import ENTRY
 from collsyn.cuda.prepared import KERNEL, GpuPlan
 from collsyn.errors import CollsynError, DeviceError, InputError
-from collsyn.model.bind import BoundPlan
+from collsyn.model.bind import BoundPlan, fingerprint
 from collsyn.model.dtypes import checked_op, dtype_of
 from collsyn.model.plan import Plan
 from collsyn.runtime.arena import machine_name
@@ -265,10 +262,7 @@ class GpuJob:
             raise InputError(
                 f"plan {plan.name}: is bound for elements of {bound.element_bytes} bytes, not for {dtype_name}"
             )
-        sums = hashlib.sha256()
-        for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
-            sums.update(np.ascontiguousarray(array).tobytes())
-        mine = f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name} (hash {sums.hexdigest()[:12]})"
+        mine = f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name} (hash {fingerprint(bound)})"
         if self.bootstrap is not None:
             same_answer([text.decode() for text in self.bootstrap.allgather(mine.encode())], "the plan to prepare")
         return {}

@@ -1,20 +1,18 @@
 """The host backend: ranks run plans on memory that they share, between boxes over MPI, and end if one of them fails."""
 
 import ctypes
-import hashlib
 import json
 import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from collsyn.check.execute import check_ranges
 from collsyn.check.interleave import flag_ids
 from collsyn.errors import CollsynError, DeviceError, InputError
-from collsyn.model.bind import BoundPlan, divisions
+from collsyn.model.bind import BoundPlan, divisions, fingerprint
 from collsyn.model.dtypes import checked_op, dtype_of
 from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import CONTROL_BYTES, LINE, Control, OwnSegment, attach, machine_name
@@ -404,13 +402,8 @@ def _segment_sizes(bound: BoundPlan, emulation: Emulation | None) -> list[int]:
 
 def _description(bound: BoundPlan, dtype_name: str, op_name: str, emulation: Emulation | None) -> str:
     """Words and a hash that are equal on two ranks exactly if they are about to run the same thing."""
-    plan = bound.plan
-    sums = hashlib.sha256()
-    for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
-        sums.update(np.ascontiguousarray(array).tobytes())
-    sums.update(repr((bound.alias, bound.is_lent)).encode())
     executor = "NumPy" if native_library() is None else "compiled"
     return (
-        f"{plan.name} of {bound.num_elements} {dtype_name} elements, {op_name}, {executor} executor "
-        f"(hash {sums.hexdigest()[:12]})"
+        f"{bound.plan.name} of {bound.num_elements} {dtype_name} elements, {op_name}, {executor} executor "
+        f"(hash {fingerprint(bound)})"
     ) + (f", {emulation}" if emulation is not None else "")
