@@ -28,10 +28,10 @@ from ._output import emit_json, note, progress
 from ._problem import OUT, chosen_topology, make_problem
 
 if TYPE_CHECKING:
+    from collsyn.keyboard import Keyboard
     from collsyn.model.schedule import Schedule
     from collsyn.portfolio.candidates import Candidate
     from collsyn.portfolio.crew import Crew
-    from collsyn.portfolio.keyboard import Keyboard
     from collsyn.portfolio.memory import Memory
     from collsyn.synth.problem import Options, Problem
 
@@ -104,8 +104,8 @@ def command(
     algorithm set, with the sizes where one gives way to the next.
     """
     from collsyn.files import require_writable
+    from collsyn.keyboard import Keyboard
     from collsyn.model.large_file import SUFFIX
-    from collsyn.portfolio.keyboard import Keyboard
     from collsyn.portfolio.memory import Memory
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from collsyn.bounds import fluid_bound
+from collsyn.keyboard import Keyboard
 from collsyn.model.schedule import Schedule
 from collsyn.portfolio.candidates import (
     ALIKE,
@@ -20,7 +21,6 @@ from collsyn.portfolio.candidates import (
     with_rivals,
 )
 from collsyn.portfolio.crew import MAKE, PLAN, Alone, Beside, Crew, Task
-from collsyn.portfolio.keyboard import Keyboard
 from collsyn.portfolio.trial import Trial, least_plan_s
 from collsyn.synth.problem import Options, Problem, Synthesizer
 from collsyn.synth.sketch_reasons import require_feasible

@@ -18,8 +18,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from collsyn.errors import DeviceError
+from collsyn.keyboard import Keyboard
 from collsyn.portfolio.candidates import INTERRUPTED, Candidate
-from collsyn.portfolio.keyboard import Keyboard
 from collsyn.portfolio.trial import Trial
 
 MAKE, PLAN = "make", "plan"

@@ -10,8 +10,8 @@ from collsyn.runtime.worker import end_with_parent
 def main(argv: list[str]) -> int:
     """Serve until the parent closes the connection, or ends."""
     end_with_parent(int(argv[1]))
+    from collsyn.keyboard import Keyboard
     from collsyn.portfolio.crew import serve
-    from collsyn.portfolio.keyboard import Keyboard
 
     with Keyboard():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from collsyn.errors import interrupt
-from collsyn.portfolio.keyboard import Keyboard
+from collsyn.keyboard import Keyboard
 
 
 def press():
