@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collsyn.errors import SolverFailed
 from collsyn.model.arrays import F64, I64, Bools
 from collsyn.model.topology import Topology
+from collsyn.solver import ArrayModel, Limits, Status, solve
 from collsyn.topology.symmetry import link_images
 
 # What the time that all links are busy, taken together, counts beside the time of the busiest: enough that flows take
@@ -133,17 +135,18 @@ class Program:
         A solution at a corner has few ways in use; one from inside is found sooner where there are many flows.
         """
         matrix = self._matrix
-        solver = matrix.solver(detours, corner)
-        solver.run()
-        if str(solver.modelStatusToString(solver.getModelStatus())) != "Optimal":
+        try:
+            answer = solve(matrix.model(detours), Limits(inside=not corner))
+        except SolverFailed:
             return None
-        solution = solver.getSolution()
-        amount = np.maximum(np.array(solution.col_value), 0.0)
+        if answer.status is not Status.OPTIMAL or answer.values is None:
+            return None
+        amount = np.maximum(answer.values, 0.0)
         flow = np.zeros((len(self.sources), self.topology.num_links))
         for i, source in enumerate(self.sources):
             flow[i] = amount[matrix.first[i] + source.link_class] * matrix.scale
             flow[i, self.topology.dst == source.rank] = 0.0
-        price = np.maximum(-np.array(solution.row_dual)[matrix.num_balances :], 0.0)
+        price = np.maximum(-answer.row_dual[matrix.num_balances :], 0.0)
         return Flows(self.sources, flow, float(self.load(flow).max(initial=0.0)), price[self.orbit])
 
     def load(self, flow: F64) -> F64:
@@ -213,31 +216,20 @@ class _Matrix:
         rows = coo_array((value, (row, column)), shape=(begin + orbits, width)).tocsc()
         return cls(rows, np.concatenate(need), first, begin, width, share, useless, scale)
 
-    def solver(self, detours: float, corner: bool) -> Any:
-        """A solver that holds the program."""
-        import highspy
-
-        from collsyn.bounds.solver import quiet_solver
-
+    def model(self, detours: float) -> ArrayModel:
+        """The program, in which detours count that much."""
         loads = self.rows.shape[0] - self.num_balances
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self.num_columns, self.rows.shape[0]
         cost = detours * self.share
         cost[-1] = 1.0
-        model.col_cost_ = cost
-        model.col_lower_ = np.zeros(self.num_columns)
-        model.col_upper_ = np.where(self.useless, 0.0, np.inf)
-        model.row_lower_ = np.concatenate([self.need, np.full(loads, -np.inf)])
-        model.row_upper_ = np.concatenate([self.need, np.zeros(loads)])
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_, model.a_matrix_.index_ = self.rows.indptr, self.rows.indices
-        model.a_matrix_.value_ = self.rows.data
-        solver = quiet_solver()
-        solver.setOptionValue("solver", "simplex" if corner else "ipx")
-        if not corner:
-            solver.setOptionValue("run_crossover", "off")
-        solver.passModel(model)
-        return solver
+        return ArrayModel(
+            name="flow",
+            matrix=self.rows,
+            row_low=np.concatenate([self.need, np.full(loads, -np.inf)]),
+            row_high=np.concatenate([self.need, np.zeros(loads)]),
+            low=np.zeros(self.num_columns),
+            high=np.where(self.useless, 0.0, np.inf),
+            cost=cost,
+        )
 
 
 def _parts(images: Sequence[I64], count: int) -> I64:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from collsyn.bounds.maxflow import FlowNetwork
-from collsyn.bounds.solver import quiet_solver
 from collsyn.bounds.ways import steps_from_ranks
 from collsyn.errors import Infeasible, SolverFailed
 from collsyn.model.arrays import F64, I64, Bools
 from collsyn.model.topology import Topology
+from collsyn.solver import model_status, new_highs
 
 # Of all data this much may be missing in a cut that counts as satisfied.
 TIGHT = 1e-8
@@ -140,7 +140,7 @@ class _Program:
         self.parts = 1 if self.mirror is not None else 2
         self.cuts: list[tuple[int, Bools]] = []
         self._known: set[bytes] = set()
-        self.solver = quiet_solver()
+        self.solver = new_highs("joint-bound")
         # Columns: the sum, x of every rank, then the parts of every link.
         self.first = 1 + t.num_ranks
         columns = self.first + self.parts * t.num_links
@@ -196,7 +196,7 @@ class _Program:
     def solve(self) -> tuple[F64, list[F64]]:
         """x of every rank, and each part's share of every link (down alone where up is its reverse)."""
         self.solver.run()
-        if self.solver.modelStatusToString(self.solver.getModelStatus()) != "Optimal":
+        if model_status(self.solver) != "Optimal":
             raise SolverFailed("joint linear program: was not solved")
         value = np.maximum(np.array(self.solver.getSolution().col_value), 0.0)
         links = self.topology.num_links

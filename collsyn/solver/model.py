@@ -1,6 +1,6 @@
 """What is solved, within which limits, and what came of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -39,12 +39,22 @@ class ArrayModel:
         """Whether some columns have to be whole numbers."""
         return bool(self.integer.any())
 
+    def with_row(self, values: F64, low: float, high: float) -> "ArrayModel":
+        """The model with one more row `low <= values x columns <= high`, the last."""
+        from scipy.sparse import csc_array, vstack
+
+        matrix = vstack([self.matrix, csc_array(values[None, :])], format="csc")
+        return replace(
+            self, matrix=matrix, row_low=np.append(self.row_low, low), row_high=np.append(self.row_high, high)
+        )
+
 
 @dataclass(frozen=True)
 class Limits:
     """When a run may stop: seconds, nodes of the search tree, and the gap (relative to the objective) that is enough.
 
-    Without a time limit a run is the same every time, for the same seed.
+    Without a time limit a run is the same every time, for the same seed. The solution of a linear program is a corner
+    of what its rows leave, or (`inside`) one from the middle, which is found sooner where there are many columns.
     """
 
     time_limit_s: float | None = None
@@ -52,6 +62,7 @@ class Limits:
     gap: float = 0.0
     seed: int = 0
     threads: int = 1
+    inside: bool = False
 
 
 class Status(Enum):

@@ -93,7 +93,7 @@ def _run(model: ArrayModel, limits: Limits, start: F64 | None, watch: Watch) -> 
 
 
 def _set_limits(highs: Any, limits: Limits, fractions: float) -> None:
-    options = {
+    options: dict[str, Any] = {
         "mip_rel_gap": limits.gap,
         "mip_abs_gap": 0.0,
         "mip_feasibility_tolerance": fractions,
@@ -104,6 +104,8 @@ def _set_limits(highs: Any, limits: Limits, fractions: float) -> None:
         options["time_limit"] = max(limits.time_limit_s, 0.0)
     if limits.max_nodes is not None:
         options["mip_max_nodes"] = limits.max_nodes
+    if limits.inside:
+        options |= {"solver": "ipx", "run_crossover": "off"}
     for name, value in options.items():
         highs.setOptionValue(name, value)
 

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.bounds.solver import quiet_solver
 from collsyn.errors import SolverFailed
 from collsyn.model.arrays import F64, I64
 from collsyn.model.topology import Topology
+from collsyn.solver import model_status, new_highs
 from collsyn.synth import bfb_repair_kernels as kernels
 from collsyn.synth.bfb_cost import Arcs, arcs_of, entering
 from collsyn.synth.trees_symmetry import Moves, moves
@@ -147,7 +147,7 @@ class _Search:
         self.state = random.integers(1, 1 << 62, 1, dtype=np.uint64)
         self.trees: list[Tree] = []
         self._seen: set[bytes] = set()
-        self.solver = quiet_solver()
+        self.solver = new_highs(f"bfb-repaired-{steps}-steps")
         infinity, nothing = self.solver.getInfinity(), (np.zeros(0, np.int32), np.zeros(0))
         for _ in ground.sources:
             self.solver.addRow(1.0, 1.0, 0, *nothing)
@@ -202,7 +202,7 @@ class _Search:
 
     def _solution(self) -> tuple[float, F64, F64, F64]:
         self.solver.run()
-        if self.solver.modelStatusToString(self.solver.getModelStatus()) != "Optimal":
+        if model_status(self.solver) != "Optimal":
             raise SolverFailed("bfb-repaired: the linear program over trees was not solved")
         solution, sources = self.solver.getSolution(), len(self.ground.sources)
         dual, value = np.array(solution.row_dual), np.array(solution.col_value)

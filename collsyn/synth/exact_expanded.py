@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collsyn.model.arrays import F64, I64, Bools
+from collsyn.solver import ArrayModel, Limits, Status, solve
 from collsyn.synth.exact_steps import StepCase
 
 FREE = -np.inf
@@ -134,6 +135,12 @@ class Program(ABC):
         low[self.arrived[:, -1, :][wanted]] = 1.0
         return low, high
 
+    def model(self, name: str, cost: F64, whole: int) -> ArrayModel:
+        """The program to be minimized; the first `whole` columns are whole numbers (0: linear)."""
+        matrix, row_low, row_high = self.rows
+        low, high = self.limits
+        return ArrayModel(name, matrix, row_low, row_high, low, high, cost, np.arange(self.num_columns) < whole)
+
     def link_entries(self) -> tuple[I64, I64, I64]:
         """Start (place in `starts`), link, and how many of its images load the link that stands for its orbit.
 
@@ -148,39 +155,20 @@ class Program(ABC):
         return start, link, (len(case.group) // case.group.orbit_size)[case.group.orbit[link]]
 
 
-def loaded(program: Program, cost: F64, whole: int, limits: tuple[F64, F64] | None = None) -> Any:
-    """A solver that holds the program to be minimized; the first `whole` columns are whole numbers (0: linear)."""
-    import highspy
-
-    from collsyn.bounds.solver import quiet_solver
-
-    matrix, low, high = program.rows
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = program.num_columns, len(low)
-    model.col_cost_ = cost
-    model.col_lower_, model.col_upper_ = limits or program.limits
-    model.row_lower_, model.row_upper_ = low, high
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
-    model.a_matrix_.value_ = matrix.data
-    if whole:
-        kinds = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-        model.integrality_ = [kinds[0]] * whole + [kinds[1]] * (program.num_columns - whole)
-    solver = quiet_solver()
-    solver.passModel(model)
-    return solver
-
-
-def solved(solver: Any, max_nodes: int, time_limit_s: float | None) -> F64 | bool | None:
+def found(model: ArrayModel, limits: Limits) -> F64 | bool | None:
     """The columns of a solution; False: there is none; None: not decided within the limits."""
-    solver.setOptionValue("mip_max_nodes", max_nodes)
-    if time_limit_s is not None:
-        solver.setOptionValue("time_limit", time_limit_s)
-    solver.run()
-    status = str(solver.modelStatusToString(solver.getModelStatus()))
-    if status == "Optimal":
-        return np.array(solver.getSolution().col_value)
-    return False if status == "Infeasible" else None
+    answer = solve(model, limits)
+    return False if answer.status is Status.INFEASIBLE else answer.values
+
+
+def loaded(program: Program, cost: F64, whole: int) -> ArrayModel:
+    """The model of a program: `program.model`."""
+    return program.model("exact", cost, whole)
+
+
+def solved(model: ArrayModel, max_nodes: int, time_limit_s: float | None) -> F64 | bool | None:
+    """As `found`."""
+    return found(model, Limits(time_limit_s, max_nodes))
 
 
 def decided(program: Program, taken: F64) -> list[tuple[int, int, int, int]]:

@@ -1,14 +1,14 @@
 """Step programs: the fewest rounds for any number of chunks by a linear program, one instance by an integer program."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from collsyn.errors import SolverFailed
 from collsyn.model.arrays import F64, I64
-from collsyn.synth.exact_expanded import FREE, Block, Program, decided, loaded, solved
+from collsyn.solver import Limits, Status, solve
+from collsyn.synth.exact_expanded import FREE, Block, Program, decided, found
 from collsyn.synth.exact_steps import StepCase
 
 # Starts (chunks x steps x hops) that programs may have: linear ones, and integer ones.
@@ -83,13 +83,11 @@ def least_ratio(case: StepCase, steps: int) -> Fraction | None:
         return None
     cost = np.zeros(program.num_columns)
     cost[:steps] = 1.0
-    solver = loaded(program, cost, whole=0)
-    solver.run()
-    status = str(solver.modelStatusToString(solver.getModelStatus()))
-    if status != "Optimal":
-        raise SolverFailed(f"exact: the linear program of {steps} steps ended as {status}")
-    dual = np.array(solver.getSolution().row_dual)
-    most = Fraction(solver.getInfo().objective_function_value).limit_denominator(_MAX_RATIO_DENOMINATOR) + 1
+    answer = solve(program.model("exact-rounds", cost, whole=0))
+    if answer.status is not Status.OPTIMAL:
+        raise SolverFailed(f"exact: the linear program of {steps} steps ended as {answer.status.value}")
+    most = Fraction(answer.objective).limit_denominator(_MAX_RATIO_DENOMINATOR) + 1
+    dual = answer.row_dual
     return max(proven_ratio(program, dual, denominator, most) for denominator in _DENOMINATORS)
 
 
@@ -120,11 +118,9 @@ def solve_instance(
     program = StepProgram(case, steps, chunks)
     if program.num_starts > MAX_BINARIES:
         return None
-    low, high = program.limits
-    low, high = low.copy(), high.copy()
+    model = program.model("exact-instance", np.zeros(program.num_columns), steps + program.num_starts)
+    low, high = model.low.copy(), model.high.copy()
     low[:steps], high[:steps] = 1.0, rounds - steps + 1
-    solver: Any = loaded(program, np.zeros(program.num_columns), steps + program.num_starts, (low, high))
-    every = np.arange(steps, dtype=np.int32)
-    solver.addRow(float(rounds), float(rounds), steps, every, np.ones(steps))
-    found = solved(solver, max_nodes, time_limit_s)
-    return decided(program, found) if isinstance(found, np.ndarray) else found
+    model = model.with_row((np.arange(program.num_columns) < steps).astype(np.float64), rounds, rounds)
+    columns = found(replace(model, low=low, high=high), Limits(time_limit_s, max_nodes))
+    return decided(program, columns) if isinstance(columns, np.ndarray) else columns

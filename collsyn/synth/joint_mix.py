@@ -8,10 +8,10 @@ from math import lcm
 import numpy as np
 
 from collsyn.bounds.joint import joint_split
-from collsyn.bounds.solver import quiet_solver
 from collsyn.errors import SolverFailed
 from collsyn.model.arrays import F64, I64
 from collsyn.model.topology import Topology
+from collsyn.solver import model_status, new_highs
 from collsyn.synth.problem import turned
 from collsyn.synth.trees_model import Trees
 from collsyn.synth.trees_pool import Demand, Pool, Pricing, Tree
@@ -120,7 +120,7 @@ class _Program:
 
     def __init__(self, pools: list[Pool]) -> None:
         self.pools, self.columns = pools, [0, 0]
-        self.solver = quiet_solver()
+        self.solver = new_highs("joint")
         infinity = self.infinity = self.solver.getInfinity()
         nothing = np.zeros(0, np.int32), np.zeros(0)
         demands, orbits = len(pools[0].demands), len(pools[0].room)
@@ -150,7 +150,7 @@ class _Program:
                 self.places[kind].append(int(self.solver.getNumCol()) - 1)
             self.columns[kind] = len(pool.trees)
         self.solver.run()
-        if self.solver.modelStatusToString(self.solver.getModelStatus()) != "Optimal":
+        if model_status(self.solver) != "Optimal":
             raise SolverFailed("joint: the linear program over trees was not solved")
         solution = self.solver.getSolution()
         dual, value = np.array(solution.row_dual), np.maximum(np.array(solution.col_value), 0.0)

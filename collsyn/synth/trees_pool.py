@@ -7,10 +7,10 @@ from itertools import islice
 
 import numpy as np
 
-from collsyn.bounds.solver import quiet_solver
 from collsyn.errors import Infeasible, SolverFailed
 from collsyn.model.arrays import F64, I32, I64, Rows
 from collsyn.model.topology import Topology
+from collsyn.solver import model_status, new_highs
 from collsyn.synth import trees_kernels as kernels
 from collsyn.synth.trees_model import Trees
 from collsyn.synth.trees_partners import Partners, partners
@@ -201,7 +201,7 @@ class Program:
 
     def __init__(self, pool: Pool) -> None:
         self.pool, self.columns = pool, 0
-        self.solver = quiet_solver()
+        self.solver = new_highs("trees")
         infinity = self.solver.getInfinity()
         for _ in pool.demands:
             self.solver.addRow(1.0, 1.0, 0, np.zeros(0, np.int32), np.zeros(0))
@@ -228,7 +228,7 @@ class Program:
             self.solver.addCol(0.0, 0.0, self.solver.getInfinity(), len(rows), rows, values)
         self.columns = len(pool.trees)
         self.solver.run()
-        if self.solver.modelStatusToString(self.solver.getModelStatus()) != "Optimal":
+        if model_status(self.solver) != "Optimal":
             raise SolverFailed("trees: the linear program over trees was not solved")
         solution = self.solver.getSolution()
         dual, value = np.array(solution.row_dual), np.array(solution.col_value)
