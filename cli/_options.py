@@ -251,6 +251,16 @@ def seed_option() -> Decorator:
     )
 
 
+def write_model_option() -> Decorator:
+    """`--write-model DIR`; the command gets `write_model: Path | None`, for `collsyn.solver.export.use_folder`."""
+    return click.option(
+        "--write-model",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Write every linear and integer program that is solved into this folder, as MPS files (docs/solver.md).",
+    )
+
+
 def time_limit_option() -> Decorator:
     """`--time-limit SECONDS`; the command gets `time_limit_s: float | None`."""
     return click.option(

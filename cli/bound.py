@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ._options import examples, json_option, problem_options, size_option
+from ._options import examples, json_option, problem_options, size_option, write_model_option
 from ._output import emit_json, table
 from ._problem import make_problem
 
@@ -39,6 +39,7 @@ _SCOPES = ("fluid", "chunk", "tree")
     metavar="N",
     help="Chunks a rank, for the bound on chunks sent whole.",
 )
+@write_model_option()
 @json_option()
 def command(
     collective: str,
@@ -50,6 +51,7 @@ def command(
     spec: Path | None,
     size_bytes: int,
     chunks: int,
+    write_model: Path | None,
     as_json: bool,
 ) -> None:
     """Lower bound on the time of a collective, with a certificate that anyone can check.
@@ -60,7 +62,9 @@ def command(
     them, as nearly all do; others may beat it.
     """
     from collsyn.bounds import chunk_bound, fluid_bound, tree_bound
+    from collsyn.solver.export import use_folder
 
+    use_folder(write_model)
     whole_chunks = None if collective == "custom" else chunks
     problem = make_problem(collective, topology, size_bytes, whole_chunks, root, subset, groups, counts, spec)
     asked = problem.collective(), problem.topology, problem.size_bytes

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ._options import examples, json_option, problem_options, size_option, time_limit_option
+from ._options import examples, json_option, problem_options, size_option, time_limit_option, write_model_option
 from ._output import Cell, emit_json, note, table
 from ._problem import make_problem
 
@@ -31,6 +31,7 @@ SHOWN_OTHERS = 12
 )
 @click.option("--max-steps", type=click.IntRange(1, 64), metavar="N", help="Steps.  [default: 4 more than the fewest]")
 @time_limit_option()
+@write_model_option()
 @json_option()
 def command(
     collective: str,
@@ -44,6 +45,7 @@ def command(
     max_chunks: int,
     max_steps: int | None,
     time_limit_s: float | None,
+    write_model: Path | None,
     as_json: bool,
 ) -> None:
     """Instances (chunks a rank, steps, rounds) that no other one beats, found or proven, on a small machine.
@@ -52,10 +54,12 @@ def command(
     arrives in it goes on in the next. Few steps suit small sizes, few rounds a chunk large ones.
     """
     from collsyn.errors import InputError
+    from collsyn.solver.export import use_folder
     from collsyn.synth.exact import Exact, pareto
     from collsyn.synth.exact_pareto import Instance
     from collsyn.synth.problem import Options
 
+    use_folder(write_model)
     problem = make_problem(collective, topology, size_bytes, None, root, subset, groups, counts, spec)
     # With an instance a method serves larger problems, too.
     reason = Exact(Instance(1, 1, 1)).accepts(problem) if time_limit_s is not None else Exact().accepts(problem)

@@ -23,6 +23,7 @@ from ._options import (
     seed_option,
     sizes_options,
     time_limit_option,
+    write_model_option,
 )
 from ._output import emit_json, note, progress
 from ._problem import OUT, chosen_topology, make_problem
@@ -73,6 +74,7 @@ INTERRUPTED = 130
 @jobs_option()
 @click.option("--no-cache", is_flag=True, help="Search even where the result is known from an earlier run.")
 @click.option("--plan", "with_plan", is_flag=True, help="Lower and simulate the plan, too, above 64 ranks.")
+@write_model_option()
 @output_option("Where to write it (.npz: columns, .large: tables), or none. [default: collsyn-out/schedules/...]")
 @json_option()
 def command(
@@ -94,6 +96,7 @@ def command(
     jobs: int,
     no_cache: bool,
     with_plan: bool,
+    write_model: Path | None,
     output: str | None,
     as_json: bool,
 ) -> int:
@@ -107,6 +110,7 @@ def command(
     from collsyn.keyboard import Keyboard
     from collsyn.model.large_file import SUFFIX
     from collsyn.portfolio.memory import Memory
+    from collsyn.solver.export import use_folder
     from collsyn.synth.problem import Options
     from collsyn.synth.table import method as named
     from collsyn.topology.sketch_file import load_sketch
@@ -124,6 +128,7 @@ def command(
         named(method)
     if output not in (None, "none"):
         require_writable(output)
+    use_folder(write_model)
     where = chosen_topology(topology)
     problem = make_problem(collective, where, asked.size_bytes[0], chunks, root, subset, groups, counts, spec)
     rules = None if sketch is None else load_sketch(sketch, problem.topology)
@@ -132,7 +137,9 @@ def command(
         asked = asked._replace(size_bytes=(rules.size_bytes,))
         note(f"size: {rules.size_bytes} bytes, which sketch {rules.name} is for")
     old = None if warm_start is None else _read(warm_start)
-    memory = Memory(None) if no_cache or old is not None else Memory.usual()
+    # A result that is known would leave nothing to be solved.
+    is_new = no_cache or write_model is not None or old is not None
+    memory = Memory(None) if is_new else Memory.usual()
     task = _Task(options, method, with_plan, old, warm_start, memory, output, as_json)
     with crew_of(jobs) as crew, Keyboard() as keyboard:
         return task.work(problem, asked, crew, keyboard)
