@@ -24,9 +24,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 @pytest.fixture(autouse=True)
 def _nothing_of_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds results of earlier ones, or starts processes that it does not ask for."""
+    """No test finds results of earlier ones, or starts processes or writes models that it does not ask for."""
     monkeypatch.setenv("COLLSYN_RESULTS", "off")
     monkeypatch.setenv("COLLSYN_JOBS", "1")
+    monkeypatch.setenv("COLLSYN_WRITE_MODELS", "")
 
 
 class CliResult(NamedTuple):

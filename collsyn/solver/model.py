@@ -65,6 +65,9 @@ class Limits:
     inside: bool = False
 
 
+NO_LIMITS = Limits()
+
+
 class Status(Enum):
     """How a run ended."""
 
@@ -81,16 +84,22 @@ class Status(Enum):
 class Answer:
     """How a run ended, with the best solution (`values` is None where there is none) and the bound on all others.
 
-    Whole columns are exactly whole. `gap` is `objective - bound` relative to the objective, infinite without a solution
-    or a bound. `row_dual` has the multipliers of the rows, of linear programs that were solved to the end (else empty).
-    `interrupted` says that the caller or Ctrl-C asked to stop: take the solution, and begin nothing new.
+    Whole columns are exactly whole. `row_dual` has the multipliers of the rows, of linear programs that were solved to
+    the end (else empty). `interrupted` says that the caller or Ctrl-C asked to stop: take the solution, and begin
+    nothing new.
     """
 
     status: Status
     values: F64 | None = None
     objective: float = np.inf
     bound: float = -np.inf
-    gap: float = np.inf
     nodes: int = 0
     row_dual: F64 = field(default_factory=lambda: np.zeros(0))
     interrupted: bool = False
+
+    @property
+    def gap(self) -> float:
+        """What lies between objective and bound, relative to the objective; infinite where one is missing."""
+        if self.values is None or self.objective == self.bound:
+            return np.inf if self.values is None else 0.0
+        return abs(self.objective - self.bound) / abs(self.objective) if self.objective else np.inf

@@ -12,10 +12,10 @@ from collsyn.errors import SolverFailed
 from collsyn.keyboard import Keyboard
 from collsyn.model.arrays import F64
 from collsyn.solver.highs import loaded, model_status
-from collsyn.solver.model import Answer, ArrayModel, Limits, Status
+from collsyn.solver.model import NO_LIMITS, Answer, ArrayModel, Limits, Status
 from collsyn.solver.watch import Watch
+from collsyn.solver.whole import whole_solution
 
-_NO_LIMITS = Limits()
 # Presolve did not need to know which of the two.
 _EITHER = "Primal infeasible or unbounded"
 _ENDS = {
@@ -39,15 +39,15 @@ _FRACTIONS = 1e-6, 1e-9
 
 def solve(
     model: ArrayModel,
-    limits: Limits = _NO_LIMITS,
+    limits: Limits = NO_LIMITS,
     start: F64 | None = None,
     progress: Callable[[float, float], None] | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Answer:
     """Solve a model; that it cannot be decided within the limits is an answer, too.
 
-    `start` is a solution to begin with, NaN where HiGHS is to complete it (of integer programs only; one that fits no
-    rows is dropped). `progress(objective, bound)` is told of every better one. The run stops with what it has once
+    Of integer programs only: `start` is a solution to begin with, NaN where HiGHS is to complete it (dropped where that
+    cannot be), and `progress(objective, bound)` is told of every better one. The run stops with what it has once
     `interrupted()`, or on Ctrl-C, which without a solution raises KeyboardInterrupt as ever. Exponential in the integer
     columns. Raises SolverFailed where HiGHS fails.
     """
@@ -83,7 +83,7 @@ def _run(model: ArrayModel, limits: Limits, start: F64 | None, watch: Watch) -> 
         answer = _answer(model, highs)
         if answer.values is None or not model.is_mixed:
             break
-        values = _rounded(model, answer.values)
+        values = whole_solution(model, answer.values, fractions)
         if values is not None:
             answer = _with_values(answer, values, float(model.cost @ values))
             break
@@ -149,20 +149,4 @@ def _answer(model: ArrayModel, highs: Any) -> Answer:
 
 
 def _with_values(answer: Answer, values: F64, objective: float) -> Answer:
-    bound = min(answer.bound, objective)
-    away = objective - bound
-    gap = 0.0 if away == 0 else away / abs(objective) if objective else np.inf
-    return replace(answer, values=values, objective=objective, bound=bound, gap=gap)
-
-
-def _rounded(model: ArrayModel, values: F64) -> F64 | None:
-    """The solution with exactly whole numbers, and the other columns as is best beside them; None if there is none."""
-    whole = np.rint(values)
-    if np.array_equal(whole[model.integer], values[model.integer]):
-        return values
-    low, high = (np.where(model.integer, whole, side) for side in (model.low, model.high))
-    fixed = loaded(replace(model, low=low, high=high, integer=np.zeros(0, dtype=np.bool_), name=f"{model.name}-whole"))
-    fixed.run()
-    if model_status(fixed) != "Optimal":
-        return None
-    return np.where(model.integer, whole, np.array(fixed.getSolution().col_value))
+    return replace(answer, values=values, objective=objective, bound=min(answer.bound, objective))

@@ -161,16 +161,6 @@ def found(model: ArrayModel, limits: Limits) -> F64 | bool | None:
     return False if answer.status is Status.INFEASIBLE else answer.values
 
 
-def loaded(program: Program, cost: F64, whole: int) -> ArrayModel:
-    """The model of a program: `program.model`."""
-    return program.model("exact", cost, whole)
-
-
-def solved(model: ArrayModel, max_nodes: int, time_limit_s: float | None) -> F64 | bool | None:
-    """As `found`."""
-    return found(model, Limits(time_limit_s, max_nodes))
-
-
 def decided(program: Program, taken: F64) -> list[tuple[int, int, int, int]]:
     """The sends (flow, number of chunk, hop, period) of a solution's columns."""
     k, t, h = program.starts
