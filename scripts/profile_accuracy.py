@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linprog
 
 from collsyn.model.profile import Profile
 from collsyn.model.topology import Topology
 from collsyn.profiling.host import EMULATED, EMULATED_QUICK, profile_host
+from collsyn.solver import Status, solve_pulp
 from collsyn.topology.hops import chains, hops
 from collsyn.topology.resolve import load_topology
 
@@ -61,13 +61,17 @@ def shared_links(topology: Topology) -> dict[frozenset[Pair], float]:
 
 def _most(pairs: frozenset[Pair], links: dict[frozenset[Pair], float]) -> float:
     """The most that pairs could send if the link that only they share were endless, all other pairs silent."""
-    order = sorted(pairs)
-    others = [(key & pairs, rate) for key, rate in links.items() if key != pairs and key & pairs]
-    if not others:
-        return float("inf")
-    rows = np.array([[pair in key for pair in order] for key, _ in others], dtype=float)
-    answer = linprog(-np.ones(len(order)), A_ub=rows, b_ub=[rate for _, rate in others])
-    return -float(answer.fun or 0.0) if answer.success else float("inf")
+    import pulp
+
+    unit = max(links.values())
+    rate = {pair: pulp.LpVariable(f"rate_{pair[0]}_{pair[1]}", lowBound=0) for pair in sorted(pairs)}
+    problem = pulp.LpProblem("rates", pulp.LpMaximize)
+    problem += pulp.lpSum(rate.values())
+    for crossing, most in links.items():
+        if crossing != pairs and crossing & pairs:
+            problem += pulp.lpSum(rate[pair] for pair in sorted(crossing & pairs)) <= most / unit
+    answer = solve_pulp(problem)
+    return float("inf") if answer.status is Status.UNBOUNDED else answer.objective * unit
 
 
 def found_links(profile: Profile) -> dict[frozenset[Pair], float]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from collsyn.errors import SolverFailed
 from collsyn.model.arrays import F64, I64, Rows
 from collsyn.model.collective import Collective
 from collsyn.model.schedule import Schedule
+from collsyn.solver import ArrayModel, Status, solve
 from collsyn.synth.baseline import MAX_ROWS
 from collsyn.synth.bfb_timed import Ground
 from collsyn.synth.problem import Problem
@@ -88,8 +88,7 @@ def _balanced(ground: Ground, pieces: Pieces) -> F64:
 
     The linear program: flows as above; the busiest link of every step, and of all steps together, adds up to the least.
     """
-    import scipy.optimize
-    from scipy.sparse import coo_array
+    from scipy.sparse import coo_array, vstack
 
     arcs, hops = ground.arcs, ground.hops_from
     n, orbits, steps = ground.topology.num_ranks, len(ground.weight), int(hops.max())
@@ -120,12 +119,20 @@ def _balanced(ground: Ground, pieces: Pieces) -> F64:
     ).tocsr()
     cost = np.zeros(len(source) + steps + 1)
     cost[tops] = 1.0
-    program: Any = scipy.optimize.linprog
-    no_more = np.zeros((steps + 1) * orbits)
-    solved = program(cost, loads, no_more, conserved, demand.reshape(-1)[kept], method="highs")
-    if solved.status != 0:
+    need = demand.reshape(-1)[kept]
+    model = ArrayModel(
+        name="bfb-paths",
+        matrix=vstack([loads, conserved], format="csc"),
+        row_low=np.concatenate([np.full(loads.shape[0], -np.inf), need]),
+        row_high=np.concatenate([np.zeros(loads.shape[0]), need]),
+        low=np.zeros(len(cost)),
+        high=np.full(len(cost), np.inf),
+        cost=cost,
+    )
+    answer = solve(model)
+    if answer.status is not Status.OPTIMAL or answer.values is None:
         raise SolverFailed("bfb: the linear program over shortest ways was not solved")
-    flow[source, arc] = solved.x[: len(source)]
+    flow[source, arc] = answer.values[: len(source)]
     return flow
 
 
