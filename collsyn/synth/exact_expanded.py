@@ -158,6 +158,9 @@ class Program(ABC):
 def found(model: ArrayModel, limits: Limits) -> F64 | bool | None:
     """The columns of a solution; False: there is none; None: not decided within the limits."""
     answer = solve(model, limits)
+    if answer.interrupted:
+        # One solution more is no result; who listens has what there was before.
+        raise KeyboardInterrupt
     return False if answer.status is Status.INFEASIBLE else answer.values
 
 

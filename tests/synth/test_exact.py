@@ -8,6 +8,8 @@ import pytest
 
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import Infeasible, InputError
+from collsyn.solver import Answer, Limits, Status
+from collsyn.synth import exact_expanded
 from collsyn.synth.exact import EXACT, pareto, solve
 from collsyn.synth.exact_pareto import FOUND, IMPOSSIBLE, Instance, Instances
 from collsyn.synth.exact_program import StepProgram, least_ratio, proven_ratio
@@ -22,6 +24,15 @@ SIZE = 1 << 20
 
 def problem(kind: str, topology: str, **more: object) -> Problem:
     return Problem(kind, load_topology(topology), SIZE, **more)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_in_a_program_ends_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = StepCase.of(problem("allgather", "ring:4"))
+    model = StepProgram(case, 2, 1).model("tiny", np.zeros(StepProgram(case, 2, 1).num_columns), 0)
+    stopped = Answer(Status.FEASIBLE, values=np.zeros(1), interrupted=True)
+    monkeypatch.setattr(exact_expanded, "solve", lambda model, limits: stopped)
+    with pytest.raises(KeyboardInterrupt):
+        exact_expanded.found(model, Limits())
 
 
 def test_the_set_of_dgx1_is_that_of_sccl() -> None:
