@@ -49,8 +49,8 @@ def test_a_file_is_the_model(model: ArrayModel, tmp_path: Path, monkeypatch: pyt
     assert solved(path) == pytest.approx(answer.objective, abs=1e-9)
     lp, whole = read(path).getLp(), model.integer if model.is_mixed else np.zeros(len(model.cost), dtype=bool)
     for name, values in (("row_lower_", model.row_low), ("row_upper_", model.row_high), ("col_cost_", model.cost)):
-        assert np.array_equal(getattr(lp, name), values), name
-    assert np.array_equal(lp.col_lower_, model.low) and np.array_equal(lp.col_upper_, model.high)
+        assert getattr(lp, name) == pytest.approx(values, abs=1e-12), name
+    assert lp.col_lower_ == pytest.approx(model.low) and lp.col_upper_ == pytest.approx(model.high)
     assert [str(kind).endswith("kInteger") for kind in lp.integrality_] == whole.tolist() or not whole.any()
 
 
