@@ -156,7 +156,8 @@ def _words(certificate: "Mapping[str, Any]", topology: "Topology") -> str:
         way, end = ("into", "from") if certificate["side"] == "in" else ("out of", "to")
         far = f"{s_to_us(certificate['distance_s']):.4g} us away or farther"
         return f"{amount} {way} rank {certificate['rank']}, {end} {far}"
-    return f"{amount} into {_set_words(certificate['vertices'], topology)}"
+    onward = ", each once and on to all there or twice" if "alone" in certificate else ""
+    return f"{amount} into {_set_words(certificate['vertices'], topology)}{onward}"
 
 
 def _set_words(vertices: list[int], topology: "Topology") -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collsyn.bounds.filling import earliest_bytes, earliest_count
-from collsyn.bounds.ways import Ways, narrowest, unreachable_pair
+from collsyn.bounds.ways import Ways, least_overhead, narrowest, unreachable_pair
 from collsyn.errors import Infeasible, InputError
 from collsyn.model.arrays import F64, I32, I64, Bools, Rows
 from collsyn.model.collective import Collective
@@ -158,6 +158,15 @@ class Case:
         """Bytes/s of the slowest link of any route over each link."""
         return narrowest(self.topology)
 
+    @cached_property
+    def overhead_s(self) -> F64:
+        """Time that a message on each link occupies it for at least, besides its bytes; 0 where messages may share."""
+        if self.shared:
+            return np.zeros(self.topology.num_links)
+        # Where routes may be slower than the link, more overhead is also more time behind the last message's bytes.
+        whole = self.narrowest >= self.topology.bandwidth * (1 - 1e-12)
+        return np.where(whole, least_overhead(self.topology), self.topology.overhead_s)
+
     def links_into(self, inside: Bools) -> I64:
         """Links that enter a vertex set (shape [vertices])."""
         return np.flatnonzero(inside[self.topology.dst] & ~inside[self.topology.src])
@@ -166,7 +175,10 @@ class Case:
         """Earliest end T if the whole amount must pass over some of the links, link i in T - ready_s[i] of time.
 
         For whole chunks that is the time of their bytes; overhead, where it counts, is occupied in it and once behind.
+        A link may be listed twice, and one that is never ready carries nothing.
         """
+        ever = np.isfinite(ready_s)
+        links, ready_s = links[ever], ready_s[ever]
         if self.length is None:
             return float(self.rough_finish_s(links, ready_s, amount))
         return earliest_count(amount, *self._first_and_step(links, ready_s))
@@ -184,7 +196,7 @@ class Case:
 
     def _first_and_step(self, links: npt.NDArray[Any], ready_s: F64) -> tuple[F64, F64]:
         """Link i has carried its k-th message at first + k * step at the earliest."""
-        overhead = np.zeros(len(links)) if self.shared else self.topology.overhead_s[links]
+        overhead = self.overhead_s[links]
         step = (self.chunk_bytes + self.narrowest[links] * overhead) / self.topology.bandwidth[links]
         return ready_s - overhead, step
 

@@ -1,6 +1,7 @@
 """Cuts: what must enter a vertex set has to pass the links into it."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,6 +16,7 @@ MAX_TRIED = 64
 # Balls around every rank, of every radius, are candidates on machines of up to this many ranks.
 MAX_BALLS_RANKS = 256
 _BLOCK_CELLS = 1 << 26
+_PROMISING: WeakKeyDictionary[Case, list[Bools]] = WeakKeyDictionary()
 
 
 class Cut:
@@ -40,20 +42,8 @@ class Cut:
     counts_chunks = True
 
     def propose(self, case: Case) -> list[dict[str, Any]]:
-        """The tightest that maximum flows find; then of ranks, balls around them, boxes, the topology's cuts, switches
-        with their ranks, and complements."""
-        inside = candidate_sets(case)
-        amount = case.amounts_into(inside[:, : case.topology.num_ranks])
-        rate, delay_s = _capacity(case, inside)
-        unit_s = (case.chunk_bytes or case.size_bytes / case.collective.total_units) / rate
-        # By throughput alone, and with the mean latency of the links that enter, as where all are used to the end.
-        by_rate = best_distinct(amount * unit_s)
-        chosen = np.flatnonzero(amount > 0).tolist()
-        if len(chosen) > MAX_TRIED:
-            chosen = list(dict.fromkeys([*by_rate, *best_distinct(np.where(amount > 0, amount * unit_s + delay_s, 0))]))
-        tightest = tightest_sets(case, inside[by_rate])
-        sets = [*tightest, *(inside[i] for i in chosen if not any(np.array_equal(inside[i], t) for t in tightest))]
-        return [{"kind": self.kind, "vertices": np.flatnonzero(mask).tolist()} for mask in sets]
+        """Those of `promising_sets`."""
+        return [{"kind": self.kind, "vertices": np.flatnonzero(mask).tolist()} for mask in promising_sets(case)]
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:
         """Time from the amount into `vertices` and the links there."""
@@ -63,12 +53,41 @@ class Cut:
         amount = int(case.pairs[2][crossing].sum())
         if not amount:
             refuse("nothing has to cross into the vertices")
-        ready = case.topology.alpha_s[links] + _latency_at_ends(case, inside, links, crossing)
+        ready = case.topology.alpha_s[links] + latency_at_ends(case, inside, links, crossing)
         time_s = case.finish_s(links, ready, amount)
         if case.length is not None:
             return Proof(time_s, facts={"chunks": amount})
         capacity, share = case.exact_gb_s(links), case.share(amount)
         return Proof(time_s, capacity / share, {"crossing": str(share), "capacity_gb_s": str(capacity)})
+
+
+def promising_sets(case: Case) -> list[Bools]:
+    """The tightest sets that maximum flows find; then of ranks, balls around them, boxes, the topology's cuts, switches
+    with their ranks, and complements. A case is asked once: other arguments start from the same sets."""
+    known = _PROMISING.get(case)
+    if known is None:
+        known = _PROMISING[case] = _find_promising(case)
+    return known
+
+
+def _find_promising(case: Case) -> list[Bools]:
+    inside = candidate_sets(case)
+    amount, unit_s, delay_s = rough_s(case, inside)
+    # By throughput alone, and with the mean latency of the links that enter, as where all are used to the end.
+    by_rate = best_distinct(unit_s)
+    chosen = np.flatnonzero(amount > 0).tolist()
+    if len(chosen) > MAX_TRIED:
+        chosen = list(dict.fromkeys([*by_rate, *best_distinct(np.where(amount > 0, unit_s + delay_s, 0))]))
+    tightest = tightest_sets(case, inside[by_rate])
+    return [*tightest, *(inside[i] for i in chosen if not any(np.array_equal(inside[i], t) for t in tightest))]
+
+
+def rough_s(case: Case, inside: Bools) -> tuple[F64, F64, F64]:
+    """For screening of sets, shape [sets, vertices]: the amount into each, the time of its bytes over all links that
+    enter, and the mean latency of these."""
+    amount = case.amounts_into(inside[:, : case.topology.num_ranks])
+    rate, delay_s = _capacity(case, inside)
+    return amount, amount * ((case.chunk_bytes or case.size_bytes / case.collective.total_units) / rate), delay_s
 
 
 def candidate_sets(case: Case) -> Bools:
@@ -108,7 +127,7 @@ def _capacity(case: Case, inside: Bools) -> tuple[F64, F64]:
     return rate, delay / rate
 
 
-def _latency_at_ends(case: Case, inside: Bools, links: I64, crossing: I64) -> F64:
+def latency_at_ends(case: Case, inside: Bools, links: I64, crossing: I64) -> F64:
     """For each link the latency from the nearest contributor outside to it and on to the nearest receiver inside."""
     ranks_inside, sets = inside[: case.topology.num_ranks], case.collective.sets
     pre, post, _ = case.pairs

@@ -11,6 +11,7 @@ ARGUMENTS: dict[str, str] = {
     "distance": "collsyn.bounds.distance:ARGUMENT",
     "parts": "collsyn.bounds.parts:ARGUMENT",
     "lengths": "collsyn.bounds.lengths:ARGUMENT",
+    "spread": "collsyn.bounds.spread:ARGUMENT",
 }
 
 # Those that hold for schedules of one form only, here for allreduces along trees: bounds of scope `tree`.

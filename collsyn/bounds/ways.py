@@ -1,6 +1,6 @@
 """Shortest ways for messages of one length: latency alone for fluid bounds, whole chunks hop by hop for the others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +20,13 @@ class Ways:
 
     From rank to rank a message costs its alphas and num_bytes over its slowest link. That maximum is made additive by
     a node (switch, slowest link so far) for every switch and bandwidth; at a rank the bytes are charged and it is
-    forgotten. Nodes: the ranks, then `levels` nodes a switch.
+    forgotten. Nodes: the ranks, then `levels` nodes a switch. On machines of up to `table_ranks` ranks all pairs are
+    computed at the first question.
     """
 
     topology: Topology
     num_bytes: float
+    table_ranks: int = TABLE_RANKS
 
     @cached_property
     def betas(self) -> F64:
@@ -78,7 +80,7 @@ class Ways:
         return _matrix(*self._edges, self.num_nodes, False), _matrix(*self._edges, self.num_nodes, True)
 
     def _search(self, sources: npt.NDArray[np.integer[Any]], backwards: bool, together: bool) -> F64:
-        if self.topology.num_ranks <= TABLE_RANKS:
+        if self.topology.num_ranks <= self.table_ranks:
             rows = self._table[backwards][sources]
             return np.asarray(rows.min(axis=0) if together else rows)
         return self._dijkstra(sources, backwards, together)
@@ -118,6 +120,25 @@ def steps_from_ranks(topology: Topology) -> F64:
     return np.asarray(found, dtype=np.float64)
 
 
+def within(topology: Topology, inside: Bools) -> Topology:
+    """The same vertices with the links between those `inside` alone (shape [vertices]), for ways that stay there."""
+    kept = np.flatnonzero(inside[topology.src] & inside[topology.dst])
+    columns = topology.link_columns(kept, np.arange(topology.num_vertices))
+    return replace(topology, **columns, symmetries=(), boxes=(), cuts=())
+
+
+def through_switches(topology: Topology, vertices: npt.NDArray[np.integer[Any]], backwards: bool = False) -> F64:
+    """Least latency from each vertex over switches alone to each rank (from it, if `backwards`); 0 from a rank to
+    itself, inf where no way is: shape [vertices, ranks]."""
+    from scipy.sparse.csgraph import dijkstra
+
+    links = np.flatnonzero((topology.dst if backwards else topology.src) >= topology.num_ranks)
+    tail, head = topology.src[links].astype(np.int64), topology.dst[links].astype(np.int64)
+    graph = _matrix(*_lightest(tail, head, topology.alpha_s[links]), topology.num_vertices, backwards)
+    found = dijkstra(graph, indices=vertices)
+    return np.asarray(found, dtype=np.float64)[:, : topology.num_ranks]
+
+
 def _lightest(tail: I64, head: I64, cost: F64) -> tuple[I64, I64, F64]:
     """Of edges with the same ends the one of least cost (a sparse matrix would add them up)."""
     order = np.lexsort((cost, head, tail))
@@ -150,6 +171,28 @@ def _narrowest_at(topology: Topology, tail: I32, head: I32) -> F64:
     for _ in range(len(topology.switch_names)):
         before = at.copy()
         np.minimum.at(at, head[links], np.minimum(topology.bandwidth[links], before[tail[links]]))
+        if (at == before).all():
+            break
+    return at
+
+
+def least_overhead(topology: Topology) -> F64:
+    """For every link an overhead (seconds) that the messages over no route over it fall short of: the largest of a
+    route's overheads counts for all its links."""
+    before = _least_overhead_at(topology, topology.src, topology.dst)
+    after = _least_overhead_at(topology, topology.dst, topology.src)
+    known = np.maximum(before[topology.src], after[topology.dst])
+    return np.maximum(topology.overhead_s, np.where(np.isfinite(known), known, 0.0))
+
+
+def _least_overhead_at(topology: Topology, tail: I32, head: I32) -> F64:
+    """Least over the walks from ranks through switches to each switch of their largest overhead; 0 at ranks, where
+    routes end, and infinite where no walk is."""
+    at = np.where(np.arange(topology.num_vertices) < topology.num_ranks, 0.0, np.inf)
+    links = np.flatnonzero(head >= topology.num_ranks)
+    for _ in range(len(topology.switch_names)):
+        before = at.copy()
+        np.minimum.at(at, head[links], np.maximum(topology.overhead_s[links], before[tail[links]]))
         if (at == before).all():
             break
     return at

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collsyn.bounds.ways import Ways, narrowest, shortest
-from tests.support.topologies import ZOO, random_topologies, zoo
+from collsyn.bounds.ways import Ways, least_overhead, narrowest, shortest, through_switches, within
+from tests.support.topologies import ZOO, build, random_topologies, zoo
 
 
 def routes(topology):
@@ -86,6 +86,46 @@ def test_no_route_is_narrower_than_said(topology):
         assert (claimed[links] <= topology.bandwidth[links].min() * (1 + 1e-12)).all()
     direct = (topology.src < topology.num_ranks) & (topology.dst < topology.num_ranks)
     assert claimed[direct] == pytest.approx(topology.bandwidth[direct])
+
+
+@given(random_topologies())
+def test_the_least_overhead_of_all_routes_over_a_link(topology):
+    expected = np.full(topology.num_links, np.inf)
+    for route in routes(topology):
+        links = list(route)
+        expected[links] = np.minimum(expected[links], topology.overhead_s[links].max())
+    used = np.isfinite(expected)
+    claimed = least_overhead(topology)
+    # A walk may come back to the rank that it left, which no route does, so a link may be thought less of.
+    assert (claimed[used] <= expected[used]).all()
+    assert (claimed >= topology.overhead_s).all()
+    assert np.isfinite(claimed).all()
+
+
+def test_a_fast_port_behind_a_slow_one_is_held_as_long():
+    # 0 to switch to 1: the overhead of 2 us at one end counts at the other, where no other way leads.
+    slow, quick = [(0, 2, 50, 3, 2), (2, 1, 50, 1, 0)], (1, 2, 50, 1, 0)
+    assert least_overhead(build(2, slow, switches=1)) == pytest.approx([2e-6, 2e-6])
+    # A quick port into the switch makes a way with none.
+    assert least_overhead(build(2, [*slow, quick], switches=1)) == pytest.approx([2e-6, 0, 0])
+
+
+@given(random_topologies(), st.data())
+def test_ways_within_and_through_switches(topology, data):
+    some = st.lists(st.booleans(), min_size=topology.num_vertices, max_size=topology.num_vertices)
+    inside = np.array(data.draw(some))
+    part, vertices, ranks = within(topology, inside), np.arange(topology.num_vertices), topology.num_ranks
+    for backwards in (False, True):
+        graph = nx.DiGraph()
+        graph.add_nodes_from(vertices.tolist())
+        for a, b, alpha in zip(topology.src.tolist(), topology.dst.tolist(), topology.alpha_s.tolist(), strict=True):
+            near, far = (b, a) if backwards else (a, b)
+            if inside[a] and inside[b] and near >= ranks:
+                graph.add_edge(near, far, weight=alpha)
+        found = through_switches(part, vertices, backwards)
+        for vertex in vertices.tolist():
+            reached = nx.single_source_dijkstra_path_length(graph, vertex)
+            assert found[vertex] == pytest.approx([reached.get(r, np.inf) for r in range(ranks)], rel=1e-12)
 
 
 @given(random_topologies(), st.data())

@@ -119,7 +119,7 @@ def test_an_allreduce_has_the_bound_on_trees_beside_it(bound, run_cli, files):
 def test_the_table_lists_every_argument(run_cli, files):
     result = run_cli("bound", "--collective", "allreduce", "--topology", files / "boxes.yaml")
     assert result.code == 0
-    for word in ("cut", "degree", "distance", "parts", "lengths", "fluid", "chunk", "no schedule is quicker"):
+    for word in ("cut", "degree", "distance", "parts", "lengths", "spread", "fluid", "chunk", "no schedule is quicker"):
         assert word in result.stdout
     assert "overhead none" in result.stdout
 
