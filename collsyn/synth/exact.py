@@ -21,14 +21,14 @@ from collsyn.synth.exact_pareto import (
     as_schedule,
 )
 from collsyn.synth.exact_steps import NEVER, StepCase, obstacle, unreachable
-from collsyn.synth.problem import Options, Problem, provenance
+from collsyn.synth.problem import Options, Problem, Synthesizer, provenance
 from collsyn.synth.transform import by_reversal, compose
 
 # Ranks x hops x fewest steps beyond which a problem is refused, unless one instance is asked for.
 SERVED_CELLS = 800
 # Kinds that are solved backwards in time, over links turned round.
-_BACKWARDS = frozenset({"reducescatter", "reduce", "gather"})
-_PHASES = ("reducescatter", "allgather")
+BACKWARDS = frozenset({"reducescatter", "reduce", "gather"})
+PHASES = ("reducescatter", "allgather")
 BY_PHASES = "of a reduce-scatter, then an allgather"
 
 
@@ -61,8 +61,12 @@ class Exact:
         asked = self.instance
         return "exact" if asked is None else f"exact:{asked.chunks}/{asked.steps}/{asked.rounds}"
 
-    def with_inner(self, inner: str) -> "Exact":
-        """The method that solves the instance C/S/R; raises InputError."""
+    def with_inner(self, inner: str) -> Synthesizer:
+        """The method that solves the instance C/S/R, or that of exact_epochs.py for epochs/N; raises InputError."""
+        if inner.startswith("epochs"):
+            from collsyn.synth.exact_epochs import EPOCHS
+
+            return EPOCHS.with_epochs(inner)
         match = re.fullmatch(r"(\d{1,6})/(\d{1,6})/(\d{1,6})", inner, re.ASCII)
         numbers = [int(number) for number in match.groups()] if match else [0]
         if not all(numbers):
@@ -119,8 +123,8 @@ class ParetoSet:
 def forwards(problem: Problem) -> list[Problem]:
     """The problems without reduction whose instances make those of a problem."""
     if problem.kind == "allreduce":
-        return [each for kind in _PHASES for each in forwards(problem.as_kind(kind))]
-    return [problem.reversed if problem.kind in _BACKWARDS else problem]
+        return [each for kind in PHASES for each in forwards(problem.as_kind(kind))]
+    return [problem.reversed if problem.kind in BACKWARDS else problem]
 
 
 def pareto(problem: Problem, options: Options, largest: int = MAX_CHUNKS, max_steps: int | None = None) -> ParetoSet:
@@ -207,7 +211,7 @@ def _timed(problem: Problem, answer: Answer, times: int = 1) -> Schedule:
     def forward(each: Problem) -> Schedule:
         return as_schedule(each, answer, times)
 
-    return by_reversal(problem, forward) if problem.kind in _BACKWARDS else forward(problem)
+    return by_reversal(problem, forward) if problem.kind in BACKWARDS else forward(problem)
 
 
 def _composed(problem: Problem, first: Answer, second: Answer, optimal: str) -> Choice:
@@ -217,7 +221,7 @@ def _composed(problem: Problem, first: Answer, second: Answer, optimal: str) -> 
     times = chunks // a.chunks, chunks // b.chunks
     parts = [
         _timed(problem.as_kind(kind), answer, many)
-        for kind, answer, many in zip(_PHASES, (first, second), times, strict=True)
+        for kind, answer, many in zip(PHASES, (first, second), times, strict=True)
     ]
     whole = compose(parts[0], parts[1], problem.collective(chunks))
     instance = Instance(chunks, a.steps + b.steps, a.rounds * times[0] + b.rounds * times[1])

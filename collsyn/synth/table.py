@@ -34,14 +34,15 @@ METHODS: dict[str, str] = {
     "lockstep": "collsyn.synth.lockstep:LOCKSTEP",
     "flow": "collsyn.synth.concurrent_flow:FLOW",
     "exact": "collsyn.synth.exact:EXACT",
+    "exact:epochs": "collsyn.synth.exact_epochs:EPOCHS",
     "greedy": "collsyn.synth.greedy:GREEDY",
 }
 
 
 @cache
 def method(name: str) -> Synthesizer:
-    """The synthesizer of that name: a row of the table, `hierarchical:INNER` or `exact:C/S/R`; raises InputError."""
-    row, colon, inner = name.partition(":")
+    """The synthesizer of that name: a row of the table, or one behind a colon (`exact:C/S/R`); raises InputError."""
+    row, colon, inner = (name, "", "") if name in METHODS else name.partition(":")
     if row not in METHODS:
         raise InputError(f"method {name!r} is not known; expected auto or one of {', '.join(METHODS)}")
     module, attribute = METHODS[row].split(":")

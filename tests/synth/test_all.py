@@ -13,7 +13,7 @@ from collsyn.lower.lower import lower
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
-from collsyn.synth import alltoall, bfb_timed, greedy_search, split, trees_search
+from collsyn.synth import alltoall, bfb_timed, exact_epoch_search, greedy_search, split, trees_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
@@ -40,6 +40,7 @@ def short_searches() -> Iterator[None]:
         patch.setattr(split, "WORK", 100_000)
         patch.setattr(trees_search, "MESSAGES", 5_000)
         patch.setattr(bfb_timed, "VARIANTS", 20)
+        patch.setattr(exact_epoch_search, "WORK", 10_000)
         yield
 
 

@@ -16,7 +16,7 @@ FOLDER = Path(collsyn.synth.__file__).parent
 
 def test_rows_of_the_page_are_the_table() -> None:
     page = (ROOT / "docs" / "synthesizers.md").read_text()
-    rows = re.findall(r"^\| `([\w-]+)` \| `(\w+\.py)` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w:-]+)` \| `(\w+\.py)` \|", page, re.MULTILINE)
     assert rows == [(name, f"{entry.split(':')[0].rsplit('.', 1)[1]}.py") for name, entry in METHODS.items()]
 
 
