@@ -8,7 +8,8 @@ from math import ceil
 
 import numpy as np
 
-from collsyn.bounds import chunk_bound
+from collsyn.bounds import fluid_bound
+from collsyn.bounds.bound import whole_bounds_by_argument
 from collsyn.errors import Infeasible
 from collsyn.model.arrays import I64
 from collsyn.model.schedule import Schedule
@@ -195,7 +196,14 @@ class EpochSearch:
 @lru_cache(maxsize=64)
 def whole_s(problem: Problem, chunks: int, batched: bool = False) -> float:
     """Seconds that no schedule of these chunks is quicker than, where each is sent whole (see `chunk_bound`)."""
-    return chunk_bound(problem.collective(chunks), problem.topology, problem.size_bytes, batched).time_s
+    asked = problem.collective(chunks), problem.topology, problem.size_bytes
+    return max([fluid_s(problem), *(bound.time_s for bound in whole_bounds_by_argument(*asked, batched))])
+
+
+@lru_cache(maxsize=64)
+def fluid_s(problem: Problem) -> float:
+    """Seconds that no schedule is quicker than, however the data is split."""
+    return fluid_bound(problem.collective(1), problem.topology, problem.size_bytes).time_s
 
 
 def as_schedule(problem: Problem, chunks: int, found: Found | None) -> Schedule:

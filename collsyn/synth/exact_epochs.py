@@ -9,11 +9,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
 
-from collsyn.bounds import avoids_overhead, fluid_bound
+from collsyn.bounds import avoids_overhead
 from collsyn.errors import Infeasible, InputError, SolverFailed
 from collsyn.model.schedule import Schedule
 from collsyn.synth.exact import BACKWARDS, BY_PHASES, PHASES, forwards
-from collsyn.synth.exact_epoch_search import CELLS, MAX_ENTRIES, Budget, EpochSearch, Found, as_schedule, whole_s
+from collsyn.synth.exact_epoch_search import (
+    CELLS,
+    MAX_ENTRIES,
+    Budget,
+    EpochSearch,
+    Found,
+    as_schedule,
+    fluid_s,
+    whole_s,
+)
 from collsyn.synth.exact_grid import LATE, Grid
 from collsyn.synth.exact_steps import obstacle
 from collsyn.synth.problem import Options, Problem, provenance
@@ -61,14 +70,14 @@ class ExactEpochs:
         if need.entries > MAX_ENTRIES:
             counted = f"over {MAX_ENTRIES}" if need.entries >= CELLS else f"{need.entries} (at most {MAX_ENTRIES})"
             return f"needs a program of {counted} entries with {_count(chunks)}"
-        if given or self.epochs is not None or _counts(problem):
+        if given or self.epochs is not None or need.is_worthwhile or _counts(problem):
             return None
         return f"needs {need.over:.1%} more than the bound with one chunk a rank (--chunks 1 tries it)"
 
     def synthesize(self, problem: Problem, options: Options) -> Schedule:
-        """The quickest schedule that was found, or the greedy search's where the number of chunks is given.
+        """The quickest schedule that was found, or that of the greedy search.
 
-        Raises Infeasible where there is none with a proof, SolverFailed where none was found in the limits.
+        Raises Infeasible where there is none with a proof, SolverFailed where N epochs were not decided in the limits.
         Exponential in the number of starts that are possible.
         """
         budget = Budget(options)
@@ -76,15 +85,16 @@ class ExactEpochs:
             return _noted(problem, options, self.name, _decided(problem, self.epochs, budget))
         best: Choice | None = None
         try:
+            counts = _counts(problem)
             if problem.chunks_per_rank is not None:
                 best = _to_begin_with(problem, options)
-            for chunks, only_least in _counts(problem):
+            for chunks, only_least in counts:
                 best = _better(problem, chunks, only_least, budget, best)
+            if best is None:
+                best = _to_begin_with(replace(problem, chunks_per_rank=counts[0][0]), options)
         except KeyboardInterrupt:
             if best is None:
                 raise
-        if best is None:
-            raise SolverFailed("exact:epochs: no schedule was found within the limits")
         return _noted(problem, options, self.name, best)
 
 
@@ -148,9 +158,9 @@ class _Need:
         """The share by which its schedules need more time than the fluid bound."""
         if not self.entries:
             return 0.0
-        fluid_s = fluid_bound(self.problem.collective(), self.problem.topology, self.problem.size_bytes).time_s
+        bound_s = fluid_s(self.problem)
         needed_s = max(whole_s(self.problem, self.chunks), 0.0 if self.is_small else self.least_s)
-        return needed_s / fluid_s - 1 if fluid_s else 0.0
+        return needed_s / bound_s - 1 if bound_s else 0.0
 
     @property
     def is_worthwhile(self) -> bool:
