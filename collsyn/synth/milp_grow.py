@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collsyn.errors import Infeasible
 from collsyn.model.arrays import F64, I64
 from collsyn.synth.milp_case import Case
 
@@ -55,6 +56,51 @@ class _Growth:
     def tree(self, chunk: int) -> list[tuple[int, int]]:
         """Rows (chunk, hop) by which a chunk gets to all who want it."""
         case, table = self.case, self.case.table
+        via = self._via(chunk)
+        needed: set[int] = set()
+        for rank in np.flatnonzero(case.wanted[chunk]).tolist():
+            while not case.holds[chunk, rank] and via[rank] not in needed:
+                needed.add(via[rank])
+                rank = int(table.src[via[rank]])
+        if self.manner == AFTERWARDS:
+            for hop in needed:
+                for link in self.routes[hop]:
+                    self.busy_s[link] += case.work_s[chunk, hop] / case.lanes[link]
+        return [(chunk, hop) for hop in sorted(needed)]
+
+    def _via(self, chunk: int) -> dict[int, int]:
+        """The hop by which every rank gets a chunk first, or, where hops are limited, by the fewest if need be."""
+        via = self._quickest(chunk)
+        if self._keeps(chunk, via):
+            return via
+        case, table, via = self.case, self.case.table, {}
+        level = [(int(rank), -1) for rank in np.flatnonzero(case.holds[chunk])]
+        while level:
+            via |= {rank: hop for rank, hop in reversed(level) if rank not in via}
+            following = [h for rank in sorted({r for r, _ in level}) for h in table.out_of[rank].tolist()]
+            level = [(int(table.dst[h]), h) for h in following if case.allowed[chunk, h]]
+            level = [(rank, hop) for rank, hop in level if rank not in via]
+        if not self._keeps(chunk, via):
+            raise Infeasible(
+                f"milp: chunk {chunk} cannot reach all its receivers within the hops that the sketch allows"
+            )
+        return via
+
+    def _keeps(self, chunk: int, via: dict[int, int]) -> bool:
+        """Whether no receiver is further than a sketch allows."""
+        case = self.case
+        if case.sketch is None or case.sketch.extra_hops is None:
+            return True
+        for receiver in np.flatnonzero(case.wanted[chunk]).tolist():
+            rank, hops = receiver, 0
+            while not case.holds[chunk, rank]:
+                rank, hops = int(case.table.src[via[rank]]), hops + 1
+            if hops > case.fewest_hops[chunk, receiver] + case.sketch.extra_hops:
+                return False
+        return True
+
+    def _quickest(self, chunk: int) -> dict[int, int]:
+        case, table = self.case, self.case.table
         via: dict[int, int] = {}
         heap = [(0.0, int(rank), -1, 0.0) for rank in np.flatnonzero(case.holds[chunk])]
         while heap:
@@ -73,16 +119,7 @@ class _Growth:
                 if case.allowed[chunk, following] and end not in via:
                     at = self._start(following, arrival)
                     heapq.heappush(heap, (float(at + case.seconds[chunk, following]), end, following, arrival))
-        needed: set[int] = set()
-        for rank in np.flatnonzero(case.wanted[chunk]).tolist():
-            while not case.holds[chunk, rank] and via[rank] not in needed:
-                needed.add(via[rank])
-                rank = int(table.src[via[rank]])
-        if self.manner == AFTERWARDS:
-            for hop in needed:
-                for link in self.routes[hop]:
-                    self.busy_s[link] += case.work_s[chunk, hop] / case.lanes[link]
-        return [(chunk, hop) for hop in sorted(needed)]
+        return via
 
     def _start(self, hop: int, since: float) -> float:
         """When a chunk that is there since some time can cross a hop: with a message that leaves then or later, or

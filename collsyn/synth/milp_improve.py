@@ -1,4 +1,4 @@
-"""What a fixed order cannot reach: large-neighbourhood search with the integer programs on windows, and finer chunks."""
+"""What a fixed order cannot reach: large-neighbourhood search with integer programs on windows, and finer chunks."""
 
 from collections.abc import Iterator
 
@@ -29,9 +29,10 @@ def improved(timed: Timed, budget: Budget, enough_s: float, lasting: bool = Fals
     shares = bool(timed.case.table.overhead_s.any())
     while not budget.is_spent and timed.finish_s > enough_s:
         before_s, rows = timed.finish_s, budget.rows
-        timed = _reordered(timed, budget, enough_s)
-        if shares and timed.finish_s >= before_s * (1 - RELATIVE):
-            timed = _shared(timed, budget, enough_s)
+        # Rows that share a message keep to its way: few messages are better put in order first.
+        steps = [_reordered, _shared] if len(timed.hop) <= WHOLE else [_shared, _reordered]
+        for step in steps if shares else [_reordered]:
+            timed = step(timed, budget, enough_s)
         if timed.finish_s >= before_s * (1 - RELATIVE):
             if not lasting or budget.rows == rows:
                 break

@@ -1,4 +1,4 @@
-"""Stage two: the order in which chunks take their links along given trees, and which of them share messages at first."""
+"""Stage two: the order in which chunks take their links along given trees, and which share messages at first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class Dispatch:
         return Sends.of(self.case, trees.chunk[order], trees.hop[order], message), float(finish_s)
 
     def best(self, sizes: Sequence[int], trials: int, random: np.random.Generator) -> Sends:
-        """The quickest of orders by the longest way ahead, and of `trials` disturbed ones, for each size of messages."""
+        """The quickest of orders by the longest way ahead and of `trials` disturbed ones, for each size of messages."""
         ahead = self.ahead_s + self._own_first()
         found, best_s = None, np.inf
         for most in sizes:
@@ -107,8 +107,10 @@ class Dispatch:
                     kept, kept_s = priority, finish_s
                 if finish_s < best_s * (1 - 1e-9):
                     found, best_s = sends, finish_s
-                priority = kept * (1 + DISTURBANCE * (random.random(len(kept)) - 0.5)) if trial % 4 else ahead * (
-                    1 + 2 * DISTURBANCE * (random.random(len(ahead)) - 0.5)
+                priority = (
+                    kept * (1 + DISTURBANCE * (random.random(len(kept)) - 0.5))
+                    if trial % 4
+                    else ahead * (1 + 2 * DISTURBANCE * (random.random(len(ahead)) - 0.5))
                 )
         assert found is not None
         return found

@@ -129,9 +129,7 @@ def _occupy(
 
 
 @njit(cache=True)
-def _free_at(
-    h: int, route_ptr: _Ints, route_links: _Ints, before_s: _Floats, free: _Floats, lanes: _Ints
-) -> float:
+def _free_at(h: int, route_ptr: _Ints, route_links: _Ints, before_s: _Floats, free: _Floats, lanes: _Ints) -> float:
     at = 0.0
     for entry in range(route_ptr[h], route_ptr[h + 1]):
         link = route_links[entry]

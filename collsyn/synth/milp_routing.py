@@ -109,7 +109,9 @@ class Program:
         target = self.row * self.case.table.num_ranks + dst
         known, number = np.unique(target, return_inverse=True)
         wanted = self.case.wanted[self.case.moving].reshape(-1)[known]
-        rows.add(number, 1 + np.arange(len(self.row)), np.ones(len(self.row)), wanted.astype(float), np.ones(len(known)))
+        rows.add(
+            number, 1 + np.arange(len(self.row)), np.ones(len(self.row)), wanted.astype(float), np.ones(len(known))
+        )
 
     def _cause(self, rows: RowBlocks) -> None:
         """A chunk leaves only where it has come."""
@@ -157,7 +159,7 @@ class Program:
             )
 
     def _load(self, rows: RowBlocks) -> None:
-        """The finish is behind the work of every link, and what has to be before the first and behind the last of it."""
+        """The finish is behind the work of every link, with what has to be before and behind all of it."""
         case = self.case
         choice, link, share = link_entries(case, self.hop)
         chunk = case.moving[self.row[choice]]
@@ -220,5 +222,7 @@ class Program:
             if (chunk, rank) not in got
         ]
         if missing:
-            raise SolverFailed(f"milp: chunk {missing[0][0]} does not reach rank {missing[0][1]} in the solver's answer")
+            raise SolverFailed(
+                f"milp: chunk {missing[0][0]} does not reach rank {missing[0][1]} in the solver's answer"
+            )
         return in_depth_order(self.case, [(int(found.chunk[i]), int(found.hop[i])) for i in kept.tolist()])

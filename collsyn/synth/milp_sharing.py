@@ -137,7 +137,7 @@ class Sharing:
         most = None if sketch is None else sketch.message_chunks
         if most is None:
             return
-        after = {a: b for a, b in self.joins}
+        after = dict(self.joins)
         for first in after:
             run: list[int] = []
             at = first
@@ -151,8 +151,7 @@ class Sharing:
         """The finish is behind all arrivals, and behind what follows the window as it is."""
         timed, unit_s = self.timed, self.timed.finish_s
         outside = {
-            int(message): float(timed.ahead_s[message]) / unit_s
-            for message in range(self.end, len(timed.first) - 1)
+            int(message): float(timed.ahead_s[message]) / unit_s for message in range(self.end, len(timed.first) - 1)
         }
         place = {row: k for k, row in enumerate(self.rows.tolist())}
         ahead = np.zeros(len(self.rows))

@@ -34,14 +34,15 @@ class Window:
 
     @cached_property
     def ways(self) -> list[list[int]]:
-        """Hops that may bring what every message brings, the present one first."""
+        """Hops that may bring what every message brings, the present one first; only that where hops are limited."""
         timed, case = self.timed, self.timed.case
+        limited = case.sketch is not None and case.sketch.extra_hops is not None
         found = []
         for message in range(self.begin, self.end):
             rows = range(int(timed.first[message]), int(timed.first[message + 1]))
             hop = int(timed.hop[message])
             ways = [hop]
-            if len(rows) == 1:
+            if len(rows) == 1 and not limited:
                 chunk = int(timed.sends.chunk[rows[0]])
                 others = case.table.into[int(case.table.dst[hop])].tolist()
                 able = [way for way in others if way != hop and case.allowed[chunk, way]]
@@ -209,7 +210,7 @@ class Window:
         rows.one(columns, values, low, np.inf)
 
     def _gaps(self, a: int, way: int, b: int, other: int) -> tuple[float, float] | None:
-        """Least time between the starts of two messages over these ways, whichever goes first; None if they never meet."""
+        """Least time between the starts of two messages over these ways, for both orders; None if they never meet."""
         case, unit_s = self.timed.case, self.timed.finish_s
         ab = ba = -np.inf
         mine = {link: at for at, link in self._entries(way)}
@@ -235,7 +236,9 @@ class Window:
                 free[link] = max(free.get(link, 0.0), until)
         for m, ways in enumerate(self.ways):
             for way, column in zip(ways, self._way_columns[m], strict=True):
-                at = max((free.get(link, 0.0) - case.before_s[e] / unit_s for e, link in self._entries(way)), default=0.0)
+                at = max(
+                    (free.get(link, 0.0) - case.before_s[e] / unit_s for e, link in self._entries(way)), default=0.0
+                )
                 if at > self._horizon[0][m]:
                     self._if(rows, [1 + m], [1.0], float(at), [column])
 

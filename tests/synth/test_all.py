@@ -13,7 +13,16 @@ from collsyn.lower.lower import lower
 from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.model.topology_file import topology_digest
-from collsyn.synth import alltoall, bfb_timed, exact_epoch_search, greedy_search, split, trees_search
+from collsyn.synth import (
+    alltoall,
+    bfb_timed,
+    exact_epoch_search,
+    greedy_search,
+    milp,
+    milp_improve,
+    split,
+    trees_search,
+)
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
 from tests.support.mutate import check_mutants
@@ -41,6 +50,8 @@ def short_searches() -> Iterator[None]:
         patch.setattr(trees_search, "MESSAGES", 5_000)
         patch.setattr(bfb_timed, "VARIANTS", 20)
         patch.setattr(exact_epoch_search, "WORK", 10_000)
+        patch.setattr(milp, "QUICK", milp.Effort(rows=400, coarse_rows=150, fine_rows=150, choices=200, branches=5))
+        patch.setattr(milp_improve, "WHOLE_NODES", 5)
         yield
 
 
