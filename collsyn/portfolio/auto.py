@@ -169,6 +169,8 @@ class _Run:
             return number, (MAKE, self.names[number], limit_s)
 
         def note(number: int, candidate: Candidate) -> None:
+            if self.keyboard.pressed:  # what a method had found by then may be less than it finds
+                candidate = replace(candidate, interrupted=True)
             # Of a limit that nobody asked for, what compiles and loads takes nothing.
             if self.asked_s is None:
                 self.begin_s += candidate.loading_s
@@ -237,6 +239,7 @@ class _Run:
             if number not in planned:
                 # Those that have a plan are kept apart from those that time was too short for.
                 why = INTERRUPTED if self.interrupted else "the time limit"
+                cut_short |= candidate.interrupted
                 planned[number] = replace(candidate, interrupted=cut_short, cut=f"not simulated: {why}")
                 cut_short = False
         by_method = {candidate.method: candidate for candidate in planned.values()}

@@ -12,6 +12,7 @@ import numpy as np
 
 from collsyn.bounds import chunk_bound
 from collsyn.model.schedule import Schedule
+from collsyn.synth.baseline import hops_of
 from collsyn.synth.milp_budget import Budget
 from collsyn.synth.milp_case import Case
 from collsyn.synth.milp_grow import AFTERWARDS, AT_ONCE, SHARING, Trees, grown, relaxed_finish_s
@@ -24,6 +25,8 @@ from collsyn.synth.transform import by_composition, by_reversal
 
 # Sends (chunks that stand for their orbits x receivers) up to which a problem is served.
 MAX_SENDS = 6_000
+# Chunks x hops, whose times are kept.
+MAX_CELLS = 1_000_000
 # Chunks a rank up to which finer ones are tried, and sends that they may make.
 MAX_CHUNKS, MAX_FINE_SENDS = 8, 1_000
 # Disturbed orders that list scheduling tries, for each size of messages.
@@ -64,9 +67,9 @@ class Milp:
         if problem.kind == "allreduce":
             return self.accepts(problem.as_kind("reducescatter"))
         forward = problem.reversed if problem.kind in _BACKWARDS else problem
-        ranks = problem.topology.num_ranks
-        if ranks * ranks > 40 * MAX_SENDS:  # no group is larger than the ranks
-            return f"has {ranks} ranks, too many for integer programs"
+        cells = forward.collective(_least(problem)).num_chunks * len(hops_of(forward.topology))
+        if cells > MAX_CELLS:
+            return f"has {cells} chunks x hops, more than {MAX_CELLS}"
         case = Case.of(forward, _least(problem), None)
         sends = int(case.wanted[case.moving].sum())
         if sends > MAX_SENDS:
@@ -151,9 +154,11 @@ def _timed(problem: Problem, options: Options, deadline_s: float | None) -> Iter
         chunks *= 2
         if chunks > min(MAX_CHUNKS, problem.size_bytes) or 2 * len(best.sends) > MAX_FINE_SENDS:
             break
-        finer = Case.of(problem, chunks, options.sketch)
-        enough_s = _enough_s(finer)
-        candidates = [split(best, finer), *_first(finer, budget, effort, enough_s)]
+        if 2 * case.collective.num_chunks * len(case.table) > MAX_CELLS:
+            break
+        case = Case.of(problem, chunks, options.sketch)
+        enough_s = _enough_s(case)
+        candidates = [split(best, case), *_first(case, budget, effort, enough_s)]
         with budget.part(effort.fine_rows) as part:
             best = improved(min(candidates, key=_finish), part, enough_s)
         yield best

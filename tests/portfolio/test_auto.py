@@ -1,5 +1,6 @@
 """The portfolio keeps the best of what was verified, whatever the methods do."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -252,3 +253,18 @@ def test_what_compiles_at_first_use_takes_time_from_given_limits_only(problem, m
     monkeypatch.setattr(trial, "warm_up", lambda name, kind: now_s.__setitem__(0, now_s[0] + 100))
     found = best(problem, Options(time_limit_s=limit_s), ["ring", "direct"])
     assert [candidate.refused == OUT_OF_TIME for candidate in found if candidate.method == "direct"] == [late]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_method_saves_from_an_interruption_is_marked(problem: Problem, add_method, alone: bool) -> None:
+    def saved(problem: Problem, options: Options) -> Schedule:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return paths(problem, options)
+        raise AssertionError("nothing was raised")
+
+    name = add_method("saving", saved)
+    found = best(problem, Options(), [name] if alone else [name, "ring"])
+    assert found[0].schedule is not None
+    assert [each.interrupted for each in found if each.method == name] == [True]
