@@ -187,7 +187,8 @@ def _better(problem: Problem, chunks: int, only_least: bool, budget: Budget, bes
     searches = [EpochSearch(forward, chunks) for forward in forwards(problem)]
     if all(search.is_empty for search in searches):
         return Choice(_timed(problem, chunks, ()), f"proven optimal for {_count(chunks)}")
-    enough_s = whole_s(problem, chunks) * (1 + RELATIVE)
+    kinds = PHASES if problem.kind == "allreduce" else (problem.kind,)
+    enough_s = sum(whole_s(problem.as_kind(kind), chunks) for kind in kinds) * (1 + RELATIVE)
     for phases in zip(*(search.grids() for search in searches), strict=False):
         if best is not None and best.schedule.finish_s <= enough_s:
             return best
