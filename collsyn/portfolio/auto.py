@@ -34,6 +34,8 @@ FOR_METHODS = 0.75
 EARLY = 1 / 3
 # Plans of more ranks are lowered and simulated only on request.
 MAX_PLAN_RANKS = 64
+# Share of what is left that a method may take, unless it is the last, so that some is left for others.
+OF_LEFT = 0.4
 # A method that overruns a limit that was given is ended after this share of it more, and so many seconds.
 GRACE, GRACE_S = 0.25, 2.0
 # So many seconds this process works on its own before others join in, if the ranks are at most so many.
@@ -165,7 +167,8 @@ class _Run:
             if self.left_s() <= 0 and (found or self.crew.tasks):
                 return None
             number = pending.pop(0 if in_order else -1)
-            limit_s = None if self.asked_s is None else max(self.left_s(), 1e-3)
+            left_s = self.left_s() * (OF_LEFT if pending else 1.0)
+            limit_s = None if self.asked_s is None else max(left_s, 1e-3)
             return number, (MAKE, self.names[number], limit_s)
 
         def note(number: int, candidate: Candidate) -> None:

@@ -34,9 +34,9 @@ METHODS: dict[str, str] = {
     "lockstep": "collsyn.synth.lockstep:LOCKSTEP",
     "flow": "collsyn.synth.concurrent_flow:FLOW",
     "exact": "collsyn.synth.exact:EXACT",
-    "milp": "collsyn.synth.milp:MILP",
     "exact:epochs": "collsyn.synth.exact_epochs:EPOCHS",
     "greedy": "collsyn.synth.greedy:GREEDY",
+    "milp": "collsyn.synth.milp:MILP",
 }
 
 

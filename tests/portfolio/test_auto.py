@@ -156,7 +156,7 @@ def test_no_method_is_begun_after_the_time_limit(problem: Problem, add_method, m
 
     def slow(asked: Problem, options: Options) -> Schedule:
         clock[0] += 20.0
-        assert options.time_limit_s == pytest.approx(15.0 * auto.FOR_METHODS)
+        assert options.time_limit_s == pytest.approx(15.0 * auto.FOR_METHODS * auto.OF_LEFT)
         return paths(asked, replace(options, time_limit_s=None))
 
     name = add_method("slow", slow)
