@@ -77,7 +77,8 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate:
 
 def contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those whose plans may be the best, the quickest schedules first."""
-    limit = CONTENDING * min((candidate.finish_s for candidate in candidates), default=0.0)
+    quickest = (c.finish_s if c.plan_s is None else c.plan_s for c in candidates)
+    limit = CONTENDING * min(quickest, default=0.0)
     found = [candidate for candidate in candidates if candidate.served and candidate.finish_s <= limit]
     return sorted(found, key=lambda candidate: candidate.finish_s)
 

@@ -26,16 +26,16 @@ class Direct(Baseline):
         """Needs a hop for every pair that has something to exchange."""
         if problem.reduces:
             return "makes no custom reduction"
-        return without_hop(problem.topology, sorted(_wanted(problem.collective(), problem.topology)))
+        return without_hop(problem.topology, sorted(wanted_of(problem.collective(), problem.topology)))
 
     def build(self, problem: Problem) -> Schedule:
         """One round for each distance of places."""
         collective = problem.collective()
-        wanted = _wanted(collective, problem.topology)
+        wanted = wanted_of(collective, problem.topology)
         return from_rounds(problem, collective, [_rotation(wanted, group) for group in problem.members])
 
 
-def _wanted(collective: Collective, topology: Topology) -> dict[tuple[int, int], list[int]]:
+def wanted_of(collective: Collective, topology: Topology) -> dict[tuple[int, int], list[int]]:
     """For every (holder, receiver) the chunks to send; receivers that hold a chunk need none."""
     joined = joined_pairs(topology)
     found: dict[tuple[int, int], list[int]] = {}

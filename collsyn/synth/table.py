@@ -13,6 +13,7 @@ METHODS: dict[str, str] = {
     "recursive": "collsyn.synth.recursive:RECURSIVE",
     "doubling": "collsyn.synth.recursive:DOUBLING",
     "direct": "collsyn.synth.direct:DIRECT",
+    "at-once": "collsyn.synth.at_once:AT_ONCE",
     "one-shot": "collsyn.synth.direct:ONE_SHOT",
     "one-phase": "collsyn.synth.one_phase:ONE_PHASE",
     "binomial": "collsyn.synth.binomial:BINOMIAL",

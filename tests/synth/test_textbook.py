@@ -62,6 +62,10 @@ def through_one_port(c: Costs) -> float:
     return c.alpha + (c.n - 1) * c.beta * c.m + (c.n - 2) * c.overhead
 
 
+def at_once(c: Costs) -> float:
+    return c.alpha + (c.n - 1) * c.beta * c.m
+
+
 def binomial(c: Costs) -> float:
     return ceil(log2(c.n)) * (c.alpha + c.beta * c.M)
 
@@ -89,6 +93,7 @@ FULL = ("full:5", "full:8@overhead=alpha", "full:2")
 # Tori whose ranks have as many links as there are rounds.
 SHORT_TORI = ("ring:4", "torus:4x4", "torus:4x4@overhead=alpha", "hypercube:3", "hypercube:4", "ring:2")
 PORTS = ("switch:5", "switch:8@overhead=0.2", "switch:8@overhead=alpha")
+PORTS_HELD = ("switch:8@overhead=0.2", "switch:8@overhead=alpha")
 
 # method, collectives, topologies, chunks per rank, time
 TABLE = [
@@ -106,6 +111,8 @@ TABLE = [
     ("direct", ("allgather", "reducescatter", "alltoall"), FULL, 2, one_hop),
     ("direct", ("allreduce",), FULL, None, twice(one_hop)),
     ("direct", ("allgather", "reducescatter", "alltoall", "gather", "scatter"), PORTS, None, through_one_port),
+    ("at-once", ("allgather", "reducescatter", "alltoall", "gather", "scatter"), PORTS_HELD, None, at_once),
+    ("at-once", ("allreduce",), PORTS_HELD, None, twice(at_once)),
     ("one-shot", ("allreduce",), FULL, None, lambda c: c.alpha + c.beta * c.M),
     ("binomial", ("broadcast", "reduce"), POWERS, None, binomial),
     ("binomial", ("scatter", "gather"), POWERS, None, binomial_shards),
