@@ -120,7 +120,7 @@ class Pool:
     def costs(self, number: int) -> F64:
         """Cost of every hop between the members of a demand, at the prices that were set."""
         members = self.members[number]
-        if len(members) == self.topology.num_ranks:
+        if np.array_equal(members, np.arange(self.topology.num_ranks)):
             return self._cost[:, : len(members)]
         return np.ascontiguousarray(self._cost[np.ix_(members, members)])
 

@@ -278,3 +278,11 @@ def test_counts_without_data_have_no_trees():
     assert sorted(set(trees.root.tolist())) == [1, 2, 4, 5, 6, 7]
     assert trees.share[1] == Fraction(3, 9)
     assert trees.algbw_gb_s == tightest_rate(make_collective("allgather", 8, counts=problem.counts), topology)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "allgather", "allreduce"])
+def test_a_group_of_all_ranks_in_another_order(kind: str) -> None:
+    topology = load_topology("ring:4")
+    problem = Problem(kind, topology, 1000, groups=((0, 2, 1, 3),))
+    schedule = method("trees").synthesize(problem, Options())
+    verify_schedule(schedule).raise_if_bad()
