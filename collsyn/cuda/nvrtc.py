@@ -10,12 +10,16 @@ from functools import cache
 from collsyn.cuda.sources import cached, device_sources, headers, keep
 from collsyn.errors import DeviceError
 
-_MAJORS = (13, 12)
+_MAJORS = (13, 12, 11)
 _OPTIONS = ("--std=c++17",)
 
 
-def _candidates() -> Iterator[str]:
+def candidates() -> Iterator[str]:
     """Libraries that may be there, the Python environment's wheels first, as CuPy finds them."""
+    return (path for path in _found() if "builtins" not in path and ".alt." not in path)
+
+
+def _found() -> Iterator[str]:
     for folder in sys.path:
         for pattern in ("nvidia/cuda_nvrtc/lib/libnvrtc.so.*", "nvidia/cu*/lib/libnvrtc.so.*"):
             yield from sorted(glob.glob(os.path.join(folder or ".", pattern)), reverse=True)
@@ -24,13 +28,12 @@ def _candidates() -> Iterator[str]:
     roots = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     for root in filter(None, roots):
         yield from sorted(glob.glob(f"{root}/lib64/libnvrtc.so.*"), reverse=True)
+    yield from sorted(glob.glob("/usr/local/cuda-*/lib64/libnvrtc.so.*"), reverse=True)
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    for path in _candidates():
-        if "builtins" in path or ".alt." in path:
-            continue
+    for path in candidates():
         try:
             library = ctypes.CDLL(path)
         except OSError:

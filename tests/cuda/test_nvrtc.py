@@ -97,7 +97,7 @@ def test_nvcc_makes_cubins(architecture: int, tmp_path: Path) -> None:
 
 
 def test_without_nvrtc_one_line_says_what_brings_it(monkeypatch) -> None:
-    monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(nvrtc, "candidates", lambda: iter(()))
     nvrtc._library.cache_clear()
     with pytest.raises(DeviceError, match=r"libnvrtc.* is not here; pip install"):
         nvrtc._library()

@@ -1,36 +1,17 @@
 """Finds CUDA's run-time compiler and compiles a kernel with it; no GPU and no driver are needed."""
 
 import ctypes
-import ctypes.util
-import glob
 import json
-import os
-import sys
-from collections.abc import Iterator
 from typing import Any
 
+from collsyn.cuda.nvrtc import candidates
+
 _SOURCE = b'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
-_MAJORS = (13, 12, 11)
-
-
-def _candidates() -> Iterator[str]:
-    """Libraries that may be there, the Python environment's wheels first, as CuPy finds them."""
-    for folder in sys.path:
-        for pattern in ("nvidia/cuda_nvrtc/lib/libnvrtc.so.*", "nvidia/cu*/lib/libnvrtc.so.*"):
-            yield from sorted(glob.glob(os.path.join(folder or ".", pattern)), reverse=True)
-    for major in _MAJORS:
-        yield f"libnvrtc.so.{major}"
-    roots = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
-    for root in filter(None, roots):
-        yield from sorted(glob.glob(f"{root}/lib64/libnvrtc.so.*"), reverse=True)
-    yield from sorted(glob.glob("/usr/local/cuda-*/lib64/libnvrtc.so.*"), reverse=True)
 
 
 def main() -> dict[str, Any]:
     """Version, architectures, and whether a kernel compiles; `found` is false where there is no library."""
-    for path in _candidates():
-        if "builtins" in path or ".alt." in path:
-            continue
+    for path in candidates():
         try:
             library = ctypes.CDLL(path)
         except OSError:
