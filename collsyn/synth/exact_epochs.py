@@ -24,7 +24,7 @@ from collsyn.synth.exact_epoch_search import (
     whole_s,
 )
 from collsyn.synth.exact_grid import LATE, Grid
-from collsyn.synth.exact_steps import obstacle
+from collsyn.synth.exact_steps import NEVER, obstacle
 from collsyn.synth.problem import Options, Problem, provenance
 from collsyn.synth.table import method
 from collsyn.synth.transform import by_reversal, compose
@@ -143,7 +143,8 @@ class _Need:
                 continue
             grid = next(search.grids())
             if not search.is_reachable(grid):
-                return cls(problem, chunks, 0, 0.0)
+                # Where hops do lead there, a way takes more epochs than any program has.
+                return cls(problem, chunks, 0 if search.case.least_steps >= NEVER else CELLS, 0.0)
             entries = max(entries, search.entries(grid, search.least(grid)))
             least_s += (search.least(grid) - 1) * grid.epoch_s
         return cls(problem, chunks, entries, least_s)

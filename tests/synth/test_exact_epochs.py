@@ -254,3 +254,14 @@ def test_two_boxes_of_sixteen_meet_the_bound() -> None:
     verify_schedule(schedule).raise_if_bad()
     assert schedule.finish_s == pytest.approx(496.7e-6, rel=1e-9)
     assert schedule.provenance["options"]["guarantee"] == "proven optimal for one chunk a rank"
+
+
+def test_a_way_of_a_million_epochs_is_refused() -> None:
+    # One fast link of great latency among slow ones without any.
+    ring = load_topology("ring:5")
+    kept = np.flatnonzero((ring.dst - ring.src) % 5 == 1)
+    columns = ring.link_columns(kept, np.arange(5))
+    columns |= {"alpha_s": np.array([0, 0, 0, 0, 7e-7]), "overhead_s": np.zeros(5)}
+    columns |= {"beta_s_per_byte": np.array([2e-10, 2e-10, 2e-10, 2e-10, 1 / 3e11])}
+    topology = replace(ring, **columns, symmetries=())
+    assert "needs a program of over" in str(EPOCHS.accepts(Problem("allgather", topology, 1)))
