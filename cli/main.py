@@ -14,7 +14,7 @@ from importlib import import_module
 import click
 
 from collsyn import __version__
-from collsyn.errors import CollsynError, interrupts
+from collsyn.errors import CollsynError, forget_interrupt, interrupts, was_interrupted
 
 # Name -> module beside this one that defines `command`, and its line in `collsyn --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -95,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # None where whoever started this closed it.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    forget_interrupt()
     try:
         args = None if argv is None else list(argv)
         with interrupts():
@@ -134,6 +135,8 @@ def _fail(message: str, code: int) -> int:
     """Says one line on stderr, whatever line breaks the message has, and returns the code."""
     if _debugging():
         traceback.print_exc()
+    if was_interrupted():
+        message, code = "interrupted", INTERRUPTED
     click.echo(f"collsyn: error: {' '.join(message.split())}", err=True)
     return code
 

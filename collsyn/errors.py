@@ -8,12 +8,8 @@ from types import FrameType
 
 
 def can_raise(frame: FrameType | None) -> bool:
-    """Whether Ctrl-C's handler may raise in this frame; if not, the signal comes once more a millisecond later.
-
-    Compiled kernels make the named tuples that they return by calls that are not looked after: an exception there ends
-    the process (Numba).
-    """
-    if frame is None or not str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
+    """Whether Ctrl-C's handler may raise in this frame; if not, the signal comes once more a millisecond later."""
+    if not any(_loses_exceptions(at) for at in _stack(frame)):
         return True
     # Not from here: it would be handled inside this very frame.
     again = threading.Timer(1e-3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
@@ -22,10 +18,46 @@ def can_raise(frame: FrameType | None) -> bool:
     return False
 
 
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _loses_exceptions(frame: FrameType) -> bool:
+    """Whether what this frame raises is printed and dropped, or worse.
+
+    Compiled kernels make the named tuples that they return by calls that are not looked after: an exception there ends
+    the process (Numba). Finalizers and callbacks of LLVM cannot hand an exception on.
+    """
+    return frame.f_code.co_name in ("__del__", "_raw_object_cache_notify") or str(
+        frame.f_globals.get("__name__")
+    ).startswith("namedtuple_")
+
+
+_was_interrupted = False
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python's own handler of Ctrl-C, but where an exception is safe."""
+    """As Python's own handler of Ctrl-C, but where an exception is safe, and remembered by `was_interrupted`."""
+    global _was_interrupted
     if can_raise(frame):
+        _was_interrupted = True
         raise KeyboardInterrupt
+
+
+def was_interrupted() -> bool:
+    """Whether `interrupt` raised: a failure after that is its doing, whatever it was turned into on its way.
+
+    Modules being loaded make other errors of it: an import that is cut off is `ModuleNotFoundError` to some.
+    """
+    return _was_interrupted
+
+
+def forget_interrupt() -> None:
+    """For a program that begins something new after one: `was_interrupted` is False again."""
+    global _was_interrupted
+    _was_interrupted = False
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Ctrl-C ends what listens, waits for what does not, and is not lost between the two."""
 
 import signal
+import sys
 import threading
 import time
 from functools import partial
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from collsyn.errors import interrupt
+from collsyn.errors import forget_interrupt, interrupt, was_interrupted
 from collsyn.keyboard import Keyboard
 
 
@@ -90,3 +91,40 @@ def test_nothing_is_raised_where_kernels_make_their_results():
         signal.signal(signal.SIGINT, before)
     # Python names the modules of named tuples so.
     assert Result.__new__.__globals__["__name__"] == "namedtuple_Result"
+
+
+class Finalized:
+    def __init__(self, done):
+        self.done = done
+
+    def __del__(self):
+        press()
+        self.done.append(True)
+
+
+def test_a_finalizer_is_not_cut_off(monkeypatch):
+    # What is raised in one is printed and dropped, and Ctrl-C would be lost.
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    before = signal.signal(signal.SIGINT, interrupt)
+    done: list[bool] = []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Finalized(done)
+            time.sleep(10)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == [True] and not dropped
+
+
+def test_an_interrupt_is_remembered_until_it_is_to_be_forgotten():
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        forget_interrupt()
+        assert not was_interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        assert was_interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        forget_interrupt()

@@ -1,8 +1,10 @@
 """The shell of the command line: start-up, errors, exit codes, and the table of commands."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -52,6 +54,43 @@ def imports_of(*args):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     return set(done.stderr.split())
+
+
+def test_what_ctrl_c_was_turned_into_is_ctrl_c(monkeypatch, capsys):
+    # As modules do that are loaded in parts.
+    @click.command("bound")
+    def command():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("half of it is missing") from None
+
+    monkeypatch.setattr(shell.LazyGroup, "get_command", lambda self, ctx, name: command)
+    before = signal.signal(signal.SIGINT, errors.interrupt)
+    try:
+        assert shell.main(["bound"]) == shell.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "collsyn: error: interrupted\n"
+    # And no later one's doing.
+    fail_with(monkeypatch, errors.InputError("x: wrong"))
+    assert shell.main(["bound"]) == 2
+
+
+def test_ctrl_c_in_code_made_from_a_string_is_our_exit_code(tmp_path):
+    # Python keeps in mind that it left such code, and would end itself by the signal.
+    script = (
+        "import signal, sys, cli, cli.main\n"
+        "def main():\n"
+        "    exec('import signal; signal.raise_signal(signal.SIGINT)')\n"
+        "cli.main.main = main\n"
+        "sys.exit(cli.run())"
+    )
+    (tmp_path / "started.py").write_text(script)
+    command = [sys.executable, "-m", "started"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "collsyn: error: interrupted\n")
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], []])
