@@ -35,14 +35,14 @@ def _loses_exceptions(frame: FrameType) -> bool:
     ).startswith("namedtuple_")
 
 
-_was_interrupted = False
+class _Heard:
+    interrupt = False
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
     """As Python's own handler of Ctrl-C, but where an exception is safe, and remembered by `was_interrupted`."""
-    global _was_interrupted
     if can_raise(frame):
-        _was_interrupted = True
+        _Heard.interrupt = True
         raise KeyboardInterrupt
 
 
@@ -51,13 +51,12 @@ def was_interrupted() -> bool:
 
     Modules being loaded make other errors of it: an import that is cut off is `ModuleNotFoundError` to some.
     """
-    return _was_interrupted
+    return _Heard.interrupt
 
 
 def forget_interrupt() -> None:
     """For a program that begins something new after one: `was_interrupted` is False again."""
-    global _was_interrupted
-    _was_interrupted = False
+    _Heard.interrupt = False
 
 
 @contextmanager
