@@ -24,6 +24,6 @@ def run() -> int:
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # If the exception ever left code that was run from a string, as named tuples are made, `python -m` ends itself by
+        # If the exception ever left code run from a string, as named tuples are made, `python -m` ends itself by
         # SIGINT rather than with our exit code, even where it was handled; running another string makes it forget.
         exec("")

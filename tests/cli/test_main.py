@@ -89,7 +89,7 @@ def test_ctrl_c_in_code_made_from_a_string_is_our_exit_code(tmp_path):
     (tmp_path / "started.py").write_text(script)
     command = [sys.executable, "-m", "started"]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, "collsyn: error: interrupted\n")
 
 
