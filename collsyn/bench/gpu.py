@@ -14,7 +14,7 @@ from collsyn.bench.nccl import NcclCollective, communicators, nccl_not_comparabl
 from collsyn.bench.tuning import Launch, candidates, chosen, tuned_from_fields
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.job import GpuJob
-from collsyn.cuda.prepared import SPECIALISED, GpuPlan
+from collsyn.cuda.prepared import ENGINE, SPECIALISED, GpuPlan
 from collsyn.cuda.specialise import MAX_INSTRUCTIONS
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of
@@ -140,7 +140,11 @@ class _Case:
         """What a tuning file has for this call, else the usual launch."""
         entries = [tuned_from_fields(Fields(entry, "tuning")) for entry in self.case.get("tuned", [])]
         size = self.case["elements"] * self.dtype.num_bytes
-        return chosen(entries, self._gpu(), self.plan.collective.kind, self.job.size, self.job.is_loopback, size)
+        known = chosen(entries, self._gpu(), self.plan.collective.kind, self.job.size, self.job.is_loopback, size)
+        return known if self._may(known) else Launch()
+
+    def _may(self, launch: Launch) -> bool:
+        return self.job.has_one_box or (launch.transport != ENGINE and launch.blocks_per_channel == 1)
 
     def _best(self) -> Launch:
         """The quickest of all launches that fit, each tried for a short time; the same in all processes."""
@@ -149,6 +153,8 @@ class _Case:
             if not self.job.fits(self.plan, launch.threads, launch.blocks_per_channel):
                 continue
             if launch.transport == SPECIALISED and self.plan.num_instructions > MAX_INSTRUCTIONS:
+                continue
+            if not self._may(launch):
                 continue
             prepared = self._prepared(False, launch)
             timer = Timer(self.job, prepared)

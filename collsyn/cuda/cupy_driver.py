@@ -12,9 +12,12 @@ import numpy.typing as npt
 
 from collsyn.cuda.driver import DeviceFacts
 from collsyn.errors import DeviceError
+from collsyn.runtime.mpi_library import address_of
+from collsyn.runtime.native_loader import DeviceCalls
 
 _TO_DEVICE, _TO_HOST, _ANY_WAY = 1, 2, 4
 _LAZY_PEER_ACCESS = 1
+_PORTABLE_AND_MAPPED = 1 | 2
 
 
 class CupyDriver:
@@ -35,6 +38,7 @@ class CupyDriver:
             self._runtime = cupy.cuda.runtime
             self._count = int(self._runtime.getDeviceCount())
         self._aside: dict[int, Any] = {}
+        self._calls: dict[int, tuple[DeviceCalls, Any]] = {}
         self._open_access: set[tuple[int, int]] = set()
 
     @property
@@ -83,6 +87,37 @@ class CupyDriver:
         """Unmap another process's allocation."""
         with self._on(device):
             self._runtime.ipcCloseMemHandle(address)
+
+    def pinned(self, num_bytes: int) -> int:
+        """Memory of the host that every device sees (unified addresses)."""
+        with _told("pinned memory"):
+            address = int(self._runtime.hostAlloc(max(num_bytes, 1), _PORTABLE_AND_MAPPED))
+        ctypes.memset(address, 0, num_bytes)
+        return address
+
+    def unpin(self, address: int) -> None:
+        """Give it back."""
+        with _told("pinned memory"):
+            self._runtime.freeHost(address)
+
+    def calls_of(self, device: int) -> int:
+        """Calls of the CUDA driver, with this device's context and a stream of their own."""
+        if device not in self._calls:
+            library, context = _libcuda(), ctypes.c_void_p()
+            with self._on(device):
+                stream = self._cupy.cuda.Stream(non_blocking=True)
+                code = library.cuCtxGetCurrent(ctypes.byref(context))
+            if code:
+                raise DeviceError(f"GPU {device}: its context cannot be had (CUDA error {code})")
+            made = DeviceCalls(
+                enter=address_of(library.cuCtxSetCurrent),
+                copy=address_of(library.cuMemcpyAsync),
+                wait=address_of(library.cuStreamSynchronize),
+                context=context.value,
+                stream=stream.ptr,
+            )
+            self._calls[device] = (made, stream)
+        return ctypes.addressof(self._calls[device][0])
 
     def let_access(self, device: int, peer: int) -> None:
         """Enable peer access; DeviceError where there is none."""

@@ -62,6 +62,16 @@ class Driver(Protocol):
     def close(self, device: int, address: int) -> None:
         """Undo `open`."""
 
+    def pinned(self, num_bytes: int) -> int:
+        """Address of new memory of the host, all zeros, that kernels reach under the same address."""
+
+    def unpin(self, address: int) -> None:
+        """Give memory of `pinned` back."""
+
+    def calls_of(self, device: int) -> int:
+        """Address of what C code needs to copy from and to a device while kernels run there: `device_calls` of
+        runtime/native/device.h, there as long as the driver is."""
+
     def let_access(self, device: int, peer: int) -> None:
         """Let kernels of a device reach memory of another one of this process."""
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.cuda.layout import DIVIDE_ENTRY, ENTRY, REPORT, DeviceProgram, buffer_table, pack, rank_memory
+from collsyn.cuda.layout import DIVIDE_ENTRY, ENTRY, REPORT, DeviceProgram, buffer_table, rank_memory
+from collsyn.cuda.pack import pack
 from collsyn.cuda.sources import host_program
 from collsyn.errors import DeviceError, InputError
 from collsyn.model.bind import BoundPlan, layout

@@ -89,7 +89,7 @@ class Engine:
         rows = np.flatnonzero(placed.program.instructions["kind"] == REDUCE).tolist()
         if not rows:
             return {}
-        channels = np.array([(row, row + 1, placed.program.ranks[0], 0) for row in rows], dtype=CHANNEL)
+        channels = np.array([(row, row + 1, placed.program.ranks[0], 0, 0, 0) for row in rows], dtype=CHANNEL)
         at, states = allocate(channels.nbytes), allocate(len(rows) * STATE.itemsize)
         driver.write(placed.device, at, channels)
         found = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from collsyn.cuda.between import Between
 from collsyn.cuda.driver import Driver
 from collsyn.cuda.endpoints import Endpoints
 from collsyn.cuda.layout import ENTRY
@@ -17,7 +18,9 @@ from collsyn.model.dtypes import checked_op, dtype_of
 from collsyn.model.plan import Plan
 from collsyn.runtime.arena import machine_name
 from collsyn.runtime.bootstrap import Bootstrap, PeerFailed
+from collsyn.runtime.boxes import Boxes, box_name
 from collsyn.runtime.pool import same_answer
+from collsyn.runtime.transport import context_numbers
 
 DEFAULT_LIMIT_S = 60.0
 # Between looks at a kernel that runs, and at whether the processes of other ranks are alive.
@@ -32,7 +35,8 @@ class GpuJob:
     """
 
     def __init__(self, driver: Driver, devices: Mapping[int, int], bootstrap: Bootstrap | None = None) -> None:
-        """Meet the others; DeviceError for GPUs that are not there, that processes share, or on other machines."""
+        """Meet the others; DeviceError for GPUs that are not there or that processes share, and where ranks are in
+        several boxes that nothing joins."""
         self.driver, self.devices, self.bootstrap = driver, dict(devices), bootstrap
         self.size = len(devices) if bootstrap is None else bootstrap.size
         self._failure: str | None = None
@@ -44,10 +48,13 @@ class GpuJob:
         said = self.exchange(self._introduction)
         self.pids: dict[int, int] = {rank: one["pid"] for one in said for rank in one["ranks"]}
         self.hosts: dict[int, str] = {rank: one["machine"] for one in said for rank in one["ranks"]}
+        box_of = {rank: one["box"] for one in said for rank in one["ranks"]}
+        self.boxes = Boxes.of([box_of[rank] for rank in range(self.size)])
         _require_apart(said)
         for device in set(devices.values()):
             for peer in set(devices.values()):
                 driver.let_access(device, peer)
+        self.between = self._reach_other_boxes(said)
 
     @classmethod
     def loopback(cls, driver: Driver, num_ranks: int, device: int = 0) -> "GpuJob":
@@ -90,6 +97,8 @@ class GpuJob:
     def endpoints(self, num_bytes: int, num_flags: int = 64) -> Endpoints:
         """Memory and flags between all ranks, for kernels of one's own."""
         self.check()
+        if self.between is not None:
+            raise DeviceError(f"endpoints reach ranks of one box; those of this job are in {self.boxes.count}")
         made = Endpoints(self, num_bytes, num_flags)
         self._plans.append(made)
         return made
@@ -97,7 +106,8 @@ class GpuJob:
     def reach_all(
         self, size_of: Callable[[int], int], own: dict[int, int], opened: list[tuple[int, int]]
     ) -> dict[int, list[int]]:
-        """Allocate for the ranks of this process, and find where each of its devices reaches every rank's memory.
+        """Allocate for the ranks of this process, and find where each of its devices reaches the memory of every rank
+        of its box (0 for others).
 
         `own` receives the address by rank, `opened` what must be closed, whatever happens in between.
         """
@@ -118,7 +128,7 @@ class GpuJob:
 
         def reach() -> dict[str, Any]:
             for device, of_device in bases.items():
-                for rank in range(self.size):
+                for rank in sorted(self.boxes.near(min(own))):
                     if rank in own:
                         of_device[rank] = own[rank]
                     else:
@@ -133,6 +143,11 @@ class GpuJob:
     def is_loopback(self) -> bool:
         """Whether several ranks share a GPU."""
         return len(set(self.devices.values())) < len(self.devices)
+
+    @property
+    def has_one_box(self) -> bool:
+        """Whether all ranks reach each other's memory; if not, channels have one block and no copy engine."""
+        return self.between is None
 
     def fits(self, plan: Plan, threads: int, blocks_per_channel: int) -> bool:
         """Whether every GPU holds all blocks of its ranks at once, in all processes."""
@@ -197,7 +212,10 @@ class GpuJob:
 
     def fail(self, message: str) -> None:
         """Let nothing more be run: flags are of no use after a failure."""
-        self._failure = self._failure or message
+        if self._failure is None:
+            self._failure = message
+            if self.between is not None:
+                self.between.tell(message)
 
     def wait(self, plan: GpuPlan | Endpoints, streams: Mapping[int, Any], limit_s: float) -> None:
         """Return when streams are done. Kernels give up after their limit by themselves; what this adds is to end them
@@ -209,8 +227,8 @@ class GpuJob:
             now = time.monotonic()
             if now - looked > _LOOK_AFTER_S:
                 looked = now
-                if lost is None and (rank := self._lost()) is not None:
-                    lost = f"rank {rank} (process {self.pids[rank]}) was lost"
+                if lost is None and (found := self._trouble()) is not None:
+                    rank, lost = found
                     self.fail(lost)
                     plan.abort(rank)
             if now - begin > limit_s and lost is None and (late := plan.give_up()) is not None:
@@ -221,7 +239,7 @@ class GpuJob:
                 raise DeviceError("a kernel did not give up within its limit; the GPU may have failed (see dmesg)")
             time.sleep(_LOOK_S)
         if lost is not None:
-            raise PeerFailed(lost) if "was lost" in lost else DeviceError(lost)
+            raise PeerFailed(lost) if "was lost" in lost or " failed: " in lost else DeviceError(lost)
 
     def close(self) -> None:
         """Give all memory back; no process may be running a plan any more."""
@@ -230,6 +248,9 @@ class GpuJob:
         if self.bootstrap is not None and self._failure is None:
             # Owners must not free what others still map.
             self.bootstrap.barrier()
+        if self.between is not None:
+            # Before memory goes that is still named.
+            self.between.close(in_order=self._failure is None)
         for plan in self._plans:
             plan.free()
         self._plans = []
@@ -246,9 +267,12 @@ class GpuJob:
 
     def _introduction(self) -> dict[str, Any]:
         uuids = {device: self.driver.facts(device).uuid for device in set(self.devices.values())}
+        machine = machine_name()
         return {
             "pid": os.getpid(),
-            "machine": machine_name(),
+            "machine": machine,
+            "box": machine if self.bootstrap is None else box_name(self.bootstrap.rank, machine),
+            "number": context_numbers.next(),
             "ranks": sorted(self.devices),
             "gpus": [[rank, uuids[device]] for rank, device in sorted(self.devices.items())],
         }
@@ -266,6 +290,27 @@ class GpuJob:
         if self.bootstrap is not None:
             same_answer([text.decode() for text in self.bootstrap.allgather(mine.encode())], "the plan to prepare")
         return {}
+
+    def _reach_other_boxes(self, said: list[dict[str, Any]]) -> Between | None:
+        """The way to them, of a job that has some."""
+        if self.bootstrap is None or self.boxes.count == 1:
+            return None
+        bootstrap, (device,) = self.bootstrap, self.devices.values()
+        made: list[Between] = []
+
+        def meet() -> dict[str, Any]:
+            made.append(Between(self.boxes, bootstrap, self.driver, device, said))
+            return {}
+
+        self.exchange(meet)
+        made[0].start()
+        return made[0]
+
+    def _trouble(self) -> tuple[int, str] | None:
+        """The rank for which this process must give up, and why; None where all is well."""
+        if (rank := self._lost()) is not None:
+            return rank, f"{self.boxes.words(rank)} (process {self.pids[rank]}) was lost"
+        return None if self.between is None else self.between.trouble()
 
     def _lost(self) -> int | None:
         here = machine_name()
@@ -285,13 +330,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _require_apart(said: list[dict[str, Any]]) -> None:
-    """Raise DeviceError where GPUs of ranks cannot reach each other by their memory."""
+    """Raise DeviceError where processes share a GPU."""
     if len(said) == 1:
         return
-    machines = [one["machine"] for one in said]
-    if len(set(machines)) > 1:
-        other = next(rank for rank, name in enumerate(machines) if name != machines[0])
-        raise DeviceError(f"ranks 0 and {other} are on different machines; GPUs must share one")
     owners: dict[str, int] = {}
     for one in said:
         for rank, uuid in one["gpus"]:

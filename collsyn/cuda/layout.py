@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collsyn.check.execute import check_ranges, operands
-from collsyn.cuda.order import barriers
-from collsyn.errors import InputError
+from collsyn.check.execute import operands
 from collsyn.model.arrays import I64
-from collsyn.model.bind import BoundPlan, divisions
-from collsyn.model.dtypes import checked_op, dtype_of
-from collsyn.model.plan import Buffer, Op
+from collsyn.model.bind import BoundPlan
+from collsyn.model.plan import Buffer
 from collsyn.runtime.arena import LINE, PAGE
 from collsyn.runtime.native_loader import DTYPE_CODES, OP_CODES
 from collsyn.runtime.program import KIND_OF_OP, MOVE, REDUCE, SIGNAL, WAIT, rank_layout
@@ -49,9 +46,11 @@ INSTRUCTION = np.dtype(
         ("value", "u8"),
     ]
 )
-CHANNEL = np.dtype([("begin", "u4"), ("end", "u4"), ("rank", "i4"), ("number", "i4")])
+CHANNEL = np.dtype(
+    [("begin", "u4"), ("end", "u4"), ("rank", "i4"), ("number", "i4"), ("asks", "u4"), ("reserved", "u4")]
+)
 DIVISION = np.dtype([("slot", "u4"), ("divisor", "u4"), ("start", "u8"), ("count", "u8")])
-STATE = np.dtype([("base", "u8"), ("finished", "u4"), ("reserved", "u4")])
+STATE = np.dtype([("base", "u8"), ("finished", "u4"), ("calls", "u4")])
 GROUP = np.dtype([("arrived", "u4"), ("generation", "u4")])
 REPORT = np.dtype(
     [
@@ -75,6 +74,7 @@ LAUNCH = np.dtype(
         ("groups", "u8"),
         ("arrivals", "u8"),
         ("report", "u8"),
+        ("lanes", "u8"),
         ("rise", "u8"),
         ("limit_ns", "u8"),
         ("num_channels", "u4"),
@@ -99,7 +99,8 @@ class Outcome(IntEnum):
 class DeviceProgram:
     """What one launch reads: the channels of its ranks, one behind the other.
 
-    Record i of `instructions` stands for the plan's instruction `rows[i]`. Flags rise by `rise` in a call.
+    Record i of `instructions` stands for the plan's instruction `rows[i]`. Flags rise by `rise` in a call. What is
+    fetched from other boxes needs `room` bytes behind its rank's memory.
     """
 
     bound: BoundPlan
@@ -112,6 +113,7 @@ class DeviceProgram:
     rows: I64
     rise: int
     blocks_per_channel: int
+    room: int = 0
 
     @property
     def grid(self) -> int:
@@ -129,7 +131,8 @@ class DeviceProgram:
 
     def launch(self, addresses: Mapping[str, int], limit_s: float) -> npt.NDArray[np.void]:
         """The kernel's argument, shape []; `addresses` has device addresses of `instructions`, `channels`, `divisions`,
-        `buffers` and of everything in `work_sizes`. A wait gives up after `limit_s` seconds."""
+        `buffers`, of everything in `work_sizes`, and of `lanes` where there are other boxes. A wait gives up after
+        `limit_s` seconds."""
         made = np.zeros((), dtype=LAUNCH)
         for name, address in addresses.items():
             made[name] = address
@@ -197,56 +200,9 @@ def buffer_table(
     return table.reshape(-1)
 
 
-def pack(
-    bound: BoundPlan,
-    dtype_name: str,
-    op_name: str,
-    ranks: Sequence[int] | None = None,
-    blocks_per_channel: int = 1,
-) -> DeviceProgram:
-    """The arrays for a launch that runs these ranks (None: all, as on one GPU). Raises InputError for elements of
-    another width, VerificationError for places outside their buffers. Linear in the instructions."""
-    dtype, _ = dtype_of(dtype_name), checked_op(op_name)
-    if dtype.num_bytes != bound.element_bytes:
-        raise InputError(f"dtype {dtype_name} has {dtype.num_bytes} bytes; the plan is bound to {bound.element_bytes}")
-    if blocks_per_channel < 1:
-        raise InputError(f"blocks_per_channel: is {blocks_per_channel}; expected at least 1")
-    check_ranges(bound)
-    plan = bound.plan
-    chosen = tuple(range(plan.num_ranks)) if ranks is None else tuple(ranks)
-    spans = [
-        (rank, number, int(plan.channel_ptr[channel]), int(plan.channel_ptr[channel + 1]))
-        for rank in chosen
-        for number, channel in enumerate(plan.channels_of(rank).tolist())
-    ]
-    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(begin, end) for _, _, begin, end in spans)])
-    ends = np.cumsum([0, *(end - begin for _, _, begin, end in spans)])
-    channels = np.array(
-        [(ends[i], ends[i + 1], rank, number) for i, (rank, number, _, _) in enumerate(spans)], dtype=CHANNEL
-    )
-    records = _records(bound, rows, dtype.num_bytes)
-    records["row"] = rows - np.repeat([begin for _, _, begin, _ in spans], np.diff(ends))
-    records["barrier"] = barriers(bound, rows, ends, blocks_per_channel > 1)
-    averages = [
-        (SLOTS * rank + Buffer.OUTPUT, divisor, start, length // dtype.num_bytes)
-        for rank in chosen
-        for start, length, divisor in (divisions(bound, rank) if op_name == "avg" else [])
-    ]
-    return DeviceProgram(
-        bound=bound,
-        dtype_name=dtype_name,
-        op_name=op_name,
-        ranks=chosen,
-        instructions=records,
-        channels=channels,
-        divisions=np.array(averages, dtype=DIVISION),
-        rows=rows,
-        rise=_highest_value(bound),
-        blocks_per_channel=blocks_per_channel,
-    )
-
-
-def _records(bound: BoundPlan, rows: I64, width: int) -> npt.NDArray[np.void]:
+def rank_records(bound: BoundPlan, rows: I64, width: int) -> npt.NDArray[np.void]:
+    """The records of instructions, whose places must be in range, for elements of `width` bytes; without `row` and
+    `barrier`. Linear in the instructions."""
     c = {key: values[rows] for key, values in bound.columns.items()}
     records: npt.NDArray[Any] = np.zeros(len(rows), dtype=INSTRUCTION)
     records["kind"] = kind = KIND_OF_OP[c["op"]]
@@ -262,8 +218,3 @@ def _records(bound: BoundPlan, rows: I64, width: int) -> npt.NDArray[np.void]:
     records["dst"][flagged] = FLAGS_AT + c["flag"][flagged].astype(np.uint64) * np.uint64(FLAG_BYTES)
     records["value"] = np.where(flagged, c["value"], 0)
     return records
-
-
-def _highest_value(bound: BoundPlan) -> int:
-    valued = np.isin(bound.columns["op"], [Op.SIGNAL, Op.WAIT])
-    return int(bound.columns["value"][valued].max(initial=0))

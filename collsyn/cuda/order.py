@@ -13,12 +13,13 @@ _Access = tuple[int, int, int, bool]
 _WINDOW = 64
 
 
-def barriers(bound: BoundPlan, rows: I64, ends: I64, has_groups: bool) -> Bools:
+def barriers(bound: BoundPlan, rows: I64, ends: I64, has_groups: bool, asks: Bools | None = None) -> Bools:
     """Instructions (of `rows`, channel k from `ends[k]` to `ends[k + 1]`) before which a channel's threads must meet.
 
     Threads share out every move in their own way, so an instruction that touches what an earlier one of its channel
     wrote, or writes what that one read, must find all threads done with it. Signals and waits are such meetings of the
-    threads of one block, but with `has_groups` not of several blocks. Linear in the instructions.
+    threads of one block, but with `has_groups` not of several blocks, and so is what `asks` something of the proxy.
+    Linear in the instructions.
     """
     accesses = _accesses(bound)
     op = bound.columns["op"].tolist()
@@ -28,7 +29,7 @@ def barriers(bound: BoundPlan, rows: I64, ends: I64, has_groups: bool) -> Bools:
         window: list[_Access] = []
         for at in range(first, last):
             row = int(rows[at])
-            if op[row] in meets:
+            if op[row] in meets or (asks is not None and asks[at]):
                 window = []
                 continue
             mine = accesses[row]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from collsyn.cuda.between import Between
 from collsyn.cuda.engine import Engine
+from collsyn.cuda.far import LANE_BYTES
 from collsyn.cuda.layout import (
     DEFAULT_THREADS,
     DIVIDE_ENTRY,
@@ -19,9 +21,9 @@ from collsyn.cuda.layout import (
     DeviceProgram,
     Outcome,
     buffer_table,
-    pack,
     rank_memory,
 )
+from collsyn.cuda.pack import pack
 from collsyn.cuda.specialise import specialised_source
 from collsyn.errors import DeviceError, InputError
 from collsyn.model.bind import BoundPlan
@@ -81,15 +83,32 @@ class GpuPlan:
         self._elsewhere: dict[tuple[int, Buffer], int] = {}
         self._launches: list[Placed] = []
         self._others: list[tuple[int, int]] = []
-        try:
-            bases = job.reach_all(lambda rank: rank_memory(bound, rank).size, self._own, self._opened)
+        self._pinned: list[int] = []
+        self._region: int | None = None
+        programs: dict[int, DeviceProgram] = {}
+
+        def pack_all() -> dict[str, Any]:
+            if transport == ENGINE and not job.has_one_box:
+                raise InputError(f"transport: is {transport!r}, which reaches no other boxes; expected {KERNEL!r}")
+            beyond = None if job.between is None else job.between.beyond
             for device in sorted(set(job.devices.values())):
                 ranks = [rank for rank, of_rank in job.devices.items() if of_rank == device]
-                program = pack(bound, dtype_name, op_name, ranks, blocks_per_channel)
+                programs[device] = pack(bound, dtype_name, op_name, ranks, blocks_per_channel, beyond)
+            return {}
+
+        try:
+            job.exchange(pack_all)
+            room = max(program.room for program in programs.values())
+            bases = job.reach_all(lambda rank: rank_memory(bound, rank).size + room, self._own, self._opened)
+            for device, program in programs.items():
                 placed = self._placed(device, program, bases[device], transport == SPECIALISED)
                 self._launches.append(placed)
                 if transport == ENGINE:
                     placed.engine = Engine(job.driver, placed, partial(self._allocated, device))
+            if job.between is not None:
+                self._offer(job.between)
+                # Nobody may send before all have offered.
+                job.exchange(dict)
         except BaseException:
             self.close_peers()
             self.free()
@@ -218,11 +237,25 @@ class GpuPlan:
 
     def free(self) -> None:
         """Give back what this process owns."""
+        if self._region is not None and self.job.between is not None:
+            self.job.between.withdraw(self._region)
+            self._region = None
         for rank, address in self._own.items():
             self.job.driver.free(self.job.devices[rank], address)
         for device, address in self._others:
             self.job.driver.free(device, address)
-        self._own, self._others, self._launches = {}, [], []
+        for address in self._pinned:
+            self.job.driver.unpin(address)
+        self._own, self._others, self._pinned, self._launches = {}, [], [], []
+
+    def _offer(self, between: Between) -> None:
+        """Let the ranks of other boxes name this rank's memory, and its kernel ask for theirs."""
+        (launch,), ((rank, address),) = self._launches, self._own.items()
+        num_lanes = len(launch.program.channels)
+        launch.addresses["lanes"] = self.job.driver.pinned(max(num_lanes, 1) * LANE_BYTES)
+        self._pinned.append(launch.addresses["lanes"])
+        size = rank_memory(self.bound, rank).size
+        self._region = between.offer(address, size, launch.addresses["lanes"], num_lanes)
 
     def _placed(self, device: int, program: DeviceProgram, bases: list[int], specialised: bool) -> Placed:
         driver = self.job.driver

@@ -47,8 +47,14 @@ class Steps:
     longest: int
 
 
-def cross(bound: BoundPlan, rows: I64, end: I64, near: Collection[int], direct_from: int) -> Steps:
-    """Steps of a rank whose channels end at `end` of `rows`. Linear in the instructions and their pieces."""
+def cross(
+    bound: BoundPlan, rows: I64, end: I64, near: Collection[int], direct_from: int, all_await: bool = False
+) -> Steps:
+    """Steps of a rank whose channels end at `end` of `rows`. Linear in the instructions and their pieces.
+
+    What a put names may change behind it if it was copied at once, as those of less than `direct_from` bytes are unless
+    `all_await`; behind others stands a wait for all their pieces.
+    """
     c = {key: bound.columns[key][rows] for key in ("op", "peer", "length")}
     op, peer, length = c["op"].astype(np.int64), c["peer"].astype(np.int64), c["length"].astype(np.int64)
     names_peer = np.isin(op, [Op.PUT, Op.SIGNAL, *READS_PEER])
@@ -58,33 +64,34 @@ def cross(bound: BoundPlan, rows: I64, end: I64, near: Collection[int], direct_f
     largest = _DIRECT_PIECE if direct_from <= BLOCK else BLOCK
     limit = np.where((op == Op.PUT) & ~direct, BLOCK, largest)
     pieces: I64 = np.where(moves, -(-length // limit), 1)
-    # Records that a piece becomes; moves of nothing stay one that does nothing.
+    # Records that a piece becomes, and that stand behind all; moves of nothing stay one that does nothing.
     parts: I64 = np.ones(len(op), dtype=np.int64)
-    parts[direct] = 2
     parts[moves & (op == Op.GET)] = 2
     parts[moves & (op == Op.GET_REDUCE)] = 3
+    tail: I64 = np.where(moves & (op == Op.PUT) & (direct | all_await), 1, 0)
     is_empty = moves & (length == 0)
     pieces[is_empty] = parts[is_empty] = 1
+    tail[is_empty] = 0
     flushed = _flushes(op, peer, far, end)
     flushes: I64 = np.array([len(peers) for peers in flushed], dtype=np.int64)
 
-    records: I64 = 2 * flushes + pieces * parts
+    records: I64 = 2 * flushes + pieces * parts + tail
     stop = np.cumsum(records)
     of = np.repeat(np.arange(len(op)), records)
     inside = np.arange(len(of)) - (stop - records)[of] - 2 * flushes[of]
     part, piece = inside % parts[of], inside // parts[of]
-    is_flush = inside < 0
+    is_flush, is_tail = inside < 0, inside >= (pieces * parts)[of]
     kind = np.full(len(of), -1, dtype=np.int64)
-    first = far[of] & ~is_flush & (part == 0) & ~is_empty[of]
+    first = far[of] & ~is_flush & ~is_tail & (part == 0) & ~is_empty[of]
     kind[first] = np.select(
         [op[of] == Op.SIGNAL, direct[of], op[of] == Op.PUT], [RAISE, SEND_DIRECT, SEND], default=FETCH
     )[first]
-    kind[(moves[of] & ~is_flush & (part == 1)) | (is_flush & (inside % 2 == 1))] = AWAIT
+    kind[(moves[of] & ~is_flush & (part == 1)) | is_tail | (is_flush & (inside % 2 == 1))] = AWAIT
     kind[is_flush & (inside % 2 == 0)] = FETCH
     to = np.where(far, peer, -1)[of]
     to[is_flush] = np.repeat(np.array([p for peers in flushed for p in peers], dtype=np.int64), 2)
-    skip = np.where(is_flush, 0, piece * limit[of])
-    size = np.where(is_flush, 0, np.minimum(length[of] - skip, np.where(moves[of], limit[of], length[of])))
+    skip = np.where(is_flush | is_tail, 0, piece * limit[of])
+    size = np.where(is_flush | is_tail, 0, np.minimum(length[of] - skip, np.where(moves[of], limit[of], length[of])))
     stays = kind == -1
     reduces = moves & (op == Op.GET_REDUCE)
     return Steps(

@@ -43,7 +43,7 @@ class MpiLibrary:
             )
         library = ctypes.CDLL(mpi.__file__)
         try:
-            self.calls = [_address(getattr(library, name)) for name in _CALLS]
+            self.calls = [address_of(getattr(library, name)) for name in _CALLS]
         except AttributeError as error:
             raise DeviceError(f"the library of {self.name} cannot be called: {error}") from None
         self.byte = int(mpi._handleof(mpi.BYTE))
@@ -78,5 +78,6 @@ def says_device_aware(library: Any) -> bool:
         return False
 
 
-def _address(function: Any) -> int:
+def address_of(function: Any) -> int:
+    """Where a function of a library is."""
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)

@@ -26,10 +26,16 @@ OP_CODES = {name: code for code, name in enumerate(_OPS)} | {"avg": _OPS.index("
 
 DONE, STALLED, ABORTED = 0, 1, 2
 
-_SOURCES = ("executor.c", "emulate.h", "proxy.h", "job.h", "copy.h", "reduce.h")
+_SOURCES = ("executor.c", "emulate.h", "proxy.h", "device.h", "job.h", "copy.h", "reduce.h")
 _BASE_FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fPIC", "-shared")
 _FLAGS = (("-march=native", *_BASE_FLAGS), _BASE_FLAGS)
 _COMPILE_LIMIT_S = 120
+
+
+class DeviceCalls(ctypes.Structure):
+    """The `device_calls` of native/device.h."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("enter", "copy", "wait", "context", "stream"))
 
 
 class Job(ctypes.Structure):
@@ -179,6 +185,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("collsyn_divide", [integer, address, integer, integer]),
         ("collsyn_proxy_run", [address]),
         ("collsyn_proxy_free", [address]),
+        ("collsyn_proxy_lanes", [address, integer, address, integer]),
         ("collsyn_proxy_abort", [address, integer, ctypes.c_char_p]),
         ("collsyn_proxy_leave", [address, integer]),
         ("collsyn_proxy_state", [address, address]),

@@ -10,7 +10,7 @@ import numpy as np
 from collsyn.errors import DeviceError
 from collsyn.runtime.arena import Control
 from collsyn.runtime.boxes import Boxes
-from collsyn.runtime.mpi_library import MpiLibrary, Post
+from collsyn.runtime.mpi_library import MpiLibrary, Post, address_of
 from collsyn.runtime.native_loader import native_library
 
 # As in native/proxy.h: bytes that go with a letter, of last words, and MPI polls before a nap.
@@ -23,13 +23,15 @@ NEVER = 1 << 62
 # A rank whose proxy was not heard for so long is lost; it says something every second, however busy its program is.
 SILENCE_S = 20.0
 _LEAVE_S, _ABORT_S = 5.0, 0.5
+# What fails beside MPI, as in native/proxy.h.
+_FAILURES = {-1: "memory is named that is not there", -2: "the GPU's driver did not copy"}
 
 
 class _Setup(ctypes.Structure):
     """The `setup` of native/proxy.h."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("isend", "irecv", "test", "cancel", "copy")),
+        *((name, ctypes.c_void_p) for name in ("isend", "irecv", "test", "cancel", "copy", "copy_with")),
         *((name, ctypes.c_uint64) for name in ("byte", "comm")),
         *((name, ctypes.c_int64) for name in ("any_source", "tag", "rank", "size")),
         *((name, ctypes.c_void_p) for name in ("mpi_rank", "is_far", "own")),
@@ -53,12 +55,12 @@ class Proxy:
         is_crowded: bool,
         direct_from: int = DIRECT_FROM,
         library: MpiLibrary | None = None,
-        copy: int = 0,
+        device_calls: int = 0,
     ) -> None:
         """`number` is that of the context, equal on all of its ranks and different from their other ones'.
 
-        Data of `direct_from` bytes and more goes straight from and to where it is, the rest is staged, by the C
-        function at `copy` (void *to, const void *from, int64 bytes) where memory is not the processor's own.
+        Data of `direct_from` bytes and more goes straight from and to where it is, the rest is staged. Where memory is
+        a GPU's, `device_calls` is the address of what native/device.h calls so, and must stay there.
         DeviceError where there is no compiler, or no MPI that threads may call.
         """
         native = native_library()
@@ -77,7 +79,8 @@ class Proxy:
             irecv=irecv,
             test=test,
             cancel=cancel,
-            copy=copy,
+            copy=address_of(native.collsyn_device_copy) if device_calls else 0,
+            copy_with=device_calls,
             byte=self._mpi.byte,
             comm=self._mpi.comm(post.comm),
             any_source=self._mpi.any_source,
@@ -112,6 +115,12 @@ class Proxy:
             ):
                 raise DeviceError("memory is short for the traffic between boxes")
 
+    def let_ask(self, region: int, lanes: int, num_lanes: int) -> None:
+        """Carry what a kernel asks for in `lanes` (see native/device.h) until its region is withdrawn."""
+        with self._lock:
+            if self.address is not None:
+                self._native.collsyn_proxy_lanes(self.address, region, lanes, num_lanes)
+
     def withdraw(self, region: int) -> None:
         """Let nobody name a region any more."""
         self.offer(region, 0, 0, 0)
@@ -139,7 +148,7 @@ class Proxy:
         own, (failed, peer, silence_ns, _) = self._boxes.words(self.rank), state
         if failed:
             whom = f" with {self._boxes.words(peer)}" if peer >= 0 else ""
-            why = self._mpi.error_text(failed) if failed > 0 else "memory is named that is not there"
+            why = self._mpi.error_text(failed) if failed > 0 else _FAILURES[failed]
             return f"{own} cannot exchange messages{whom}: {why}"
         if self._beats_from >= 0 and silence_ns > SILENCE_S * 1e9 and self._thread.is_alive():
             lost = self._boxes.words(self._beats_from)

@@ -48,6 +48,18 @@ def make_proxy(rank: int, boxes: Boxes, control: Control, post: Post, number: in
     return Proxy(rank, boxes, control, post, number, is_crowded, _direct_from(), MpiLibrary())
 
 
+def make_device_proxy(
+    rank: int, boxes: Boxes, control: Control, post: Post, number: int, is_crowded: bool, device_calls: int
+) -> Proxy:
+    """The proxy of a rank whose memory is a GPU's; `device_calls` as `Proxy` takes it. Raises as `make_proxy` does."""
+    transport = os.environ.get(TRANSPORT) or "mpi"
+    if transport != "mpi":
+        raise InputError(f"{TRANSPORT}: is {transport!r}; expected mpi, which carries what GPUs send to other boxes")
+    library = MpiLibrary()
+    direct_from = {"": device_direct_from(library), "1": NEVER, "0": 1}[_staging()]
+    return Proxy(rank, boxes, control, post, number, is_crowded, direct_from, library, device_calls)
+
+
 def why_not_nccl() -> str:
     """Why NCCL's puts and signals carry nothing between these ranks."""
     if importlib.util.find_spec("nccl") is None:
@@ -61,7 +73,11 @@ def device_direct_from(library: MpiLibrary) -> int:
 
 
 def _direct_from() -> int:
+    return {"": DIRECT_FROM, "1": NEVER, "0": 1}[_staging()]
+
+
+def _staging() -> str:
     text = os.environ.get(STAGING, "")
     if text not in ("", "0", "1"):
         raise InputError(f"{STAGING}: is {text!r}; expected 1 (all data is staged) or 0 (none is)")
-    return {"": DIRECT_FROM, "1": NEVER, "0": 1}[text]
+    return text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collsyn.cuda import nvrtc
-from collsyn.cuda.layout import pack
+from collsyn.cuda.pack import pack
 from collsyn.cuda.sources import device_sources
 from collsyn.cuda.specialise import specialised_source
 from collsyn.errors import DeviceError

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from collsyn.cuda.driver import DeviceFacts
-from collsyn.cuda.sources import cached, headers
+from collsyn.cuda.sources import KERNEL, cached, device_sources, headers
 from collsyn.errors import DeviceError
+from collsyn.runtime.native_loader import DeviceCalls
 
 # However many a launch asks for: threads of the host are dear.
 MOST_THREADS = 4
@@ -65,6 +66,22 @@ class HostGpuDriver:
 
     def close(self, device: int, address: int) -> None:
         self.free(device, address)
+
+    def pinned(self, num_bytes: int) -> int:
+        return self.allocate(-1, num_bytes)
+
+    def unpin(self, address: int) -> None:
+        self.free(-1, address)
+
+    def calls_of(self, device: int) -> int:
+        library = ctypes.CDLL(
+            str(_compiled(tuple(sorted({**headers(), KERNEL: device_sources()[KERNEL]}.items())), KERNEL))
+        )
+        names = {"enter": "host_enter", "copy": "host_copy", "wait": "host_wait"}
+        calls = {field: ctypes.cast(getattr(library, name), ctypes.c_void_p) for field, name in names.items()}
+        self._calls = DeviceCalls(context=1, stream=2, **{field: call.value for field, call in calls.items()})
+        self.copies = ctypes.c_int64.in_dll(library, "host_copies")
+        return ctypes.addressof(self._calls)
 
     def let_access(self, device: int, peer: int) -> None:
         if (device, peer) in self._blocked:

@@ -15,7 +15,7 @@ struct runner {
     const channel &c;
     u32 number, share;
     worker w;
-    u64 base;
+    u64 base, calls;
 };
 
 COLLSYN_FN u8 *place(const runner &r, u32 slot, u64 offset) { return r.l.buffers[slot] + offset; }
@@ -96,6 +96,49 @@ COLLSYN_FN bool step_wait(runner &r, u32 row, u32 slot, u64 flag, u64 value) {
     return !meet_any(r.t, came != DONE);
 }
 
+/* All threads of a channel of one block, whose accesses before it are over: the proxy is asked for something, and sees what
+ * they wrote. Whether the call goes on. */
+COLLSYN_FN bool step_ask(runner &r, u32 row, u32 kind, u32 peer, u64 place, u8 *own, u64 count, u64 value) {
+    meet(r.t);
+    u32 came = DONE;
+    if (r.t.index == 0) {
+        lane *l = &r.l.lanes[r.number];
+        u64 head = load_relaxed(&l->head);
+        came = await(patience_of(r), [&] { return head - load_acquire(&l->taken) < LANE_ROOM; });
+        if (came == DONE) {
+            l->requests[head % LANE_ROOM] = request{kind, peer, place, (u64)own, count, value, {}};
+            store_release(&l->head, head + 1);
+        } else {
+            fail(r, came, row, 0, 0);
+        }
+    }
+    return !meet_any(r.t, came != DONE);
+}
+
+COLLSYN_FN bool step_send(runner &r, u32 row, u32 peer, u64 dst, u32 src_slot, u64 src, u64 count) {
+    return step_ask(r, row, SEND, peer, dst, place(r, src_slot, src), count, 0);
+}
+
+COLLSYN_FN bool step_raise(runner &r, u32 row, u32 peer, u64 flag, u64 value) {
+    return step_ask(r, row, RAISE, peer, flag, nullptr, 0, r.base + value);
+}
+
+COLLSYN_FN bool step_fetch(runner &r, u32 row, u32 peer, u32 dst_slot, u64 dst, u64 src, u64 count) {
+    return step_ask(r, row, FETCH, peer, src, place(r, dst_slot, dst), count, 0);
+}
+
+/* Until the proxy has answered so many of what this channel asked for in this call. Whether the call goes on. */
+COLLSYN_FN bool step_await(runner &r, u32 row, u64 value) {
+    u32 came = DONE;
+    if (r.t.index == 0) {
+        const u64 *answered = &r.l.lanes[r.number].answered;
+        u64 before = r.calls * r.c.asks;
+        came = await(patience_of(r), [&] { return !lowered(answered, before + value); });
+        if (came != DONE) fail(r, came, row, load_relaxed(answered) - before, value);
+    }
+    return !meet_any(r.t, came != DONE);
+}
+
 COLLSYN_FN void interpret(runner &r) {
     for (u32 at = r.c.begin; at < r.c.end; at++) {
         const instruction i = r.l.instructions[at];
@@ -108,6 +151,14 @@ COLLSYN_FN void interpret(runner &r) {
             step_signal(r, at, i.dst_slot, i.dst, i.value);
         } else if (i.kind == WAIT) {
             if (!step_wait(r, i.row, i.dst_slot, i.dst, i.value)) return;
+        } else if (i.kind == SEND) {
+            if (!step_send(r, i.row, i.src2_slot, i.dst, i.src_slot, i.src, i.count)) return;
+        } else if (i.kind == RAISE) {
+            if (!step_raise(r, i.row, i.src2_slot, i.dst, i.value)) return;
+        } else if (i.kind == FETCH) {
+            if (!step_fetch(r, i.row, i.src2_slot, i.dst_slot, i.dst, i.src, i.count)) return;
+        } else if (i.kind == AWAIT) {
+            if (!step_await(r, i.row, i.value)) return;
         }
     }
 }
@@ -117,12 +168,13 @@ COLLSYN_FN void interpret(runner &r) {
 template <typename Run>
 COLLSYN_FN void run_launch(thread &t, const launch &l, Run run) {
     u32 blocks = l.blocks_per_channel, number = t.block / blocks, share = t.block % blocks;
-    runner r{t, l, l.channels[number], number, share, worker_of(t, share, blocks), l.call->base};
+    runner r{t, l, l.channels[number], number, share, worker_of(t, share, blocks), l.call->base, l.call->calls};
     run(r);
     meet(t);
     if (t.index != 0) return;
     if (add_acquire_release(&l.call->finished, 1) != l.num_channels * blocks - 1) return;
     l.call->finished = 0;
+    l.call->calls++;
     l.call->base += l.rise;
 }
 

@@ -7,7 +7,9 @@
 
 namespace collsyn {
 
-enum : u32 { NOP, MOVE, REDUCE, SIGNAL, WAIT };
+/* From SEND on they are for ranks in other boxes: `src2_slot` is the rank, and `dst` (of FETCH `src`) a place in its region;
+ * `value` of AWAIT counts what the channel asked for in this call. Numbers are those of runtime/native/job.h. */
+enum : u32 { NOP, MOVE, REDUCE, SIGNAL, WAIT, SEND = 6, RAISE = 8, FETCH, AWAIT };
 enum : u32 { SLOTS = 4, CONTROL = 3 };
 
 struct instruction {
@@ -23,6 +25,19 @@ struct instruction {
 struct channel {
     u32 begin, end;
     i32 rank, number;
+    u32 asks, reserved; /* answers that come for it in a call */
+};
+
+/* What a channel asks of the proxy (runtime/native/device.h has the same): in memory of the host. */
+enum : u32 { LANE_ROOM = 8 };
+struct request {
+    u32 kind, peer;
+    u64 place, address, count, value, pad[3];
+};
+struct lane {
+    u64 head, pad[7];
+    u64 taken, answered, pad2[6];
+    request requests[LANE_ROOM];
 };
 
 struct division {
@@ -32,7 +47,8 @@ struct division {
 
 struct state {
     u64 base; /* flags of this call count from it */
-    u32 finished, reserved;
+    u32 finished;
+    u32 calls; /* before this one */
 };
 
 struct report {
@@ -50,6 +66,7 @@ struct launch {
     group *groups;
     u32 *arrivals;
     report *failure;
+    lane *lanes; /* of each channel; nullptr where nothing is asked for */
     u64 rise, limit_ns;
     u32 num_channels, num_ranks, num_divisions, blocks_per_channel, dtype, op;
 };

@@ -12,11 +12,14 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "device.h"
 #include "job.h"
 
 enum { LETTERS = 32, ARRIVALS = 8, REPLIES = 8, BLOCK = 1 << 16, WORDS = 832 };
 enum { PUT, RAISE_FLAG, ASK, ANSWER, ABORT, BYE, BEAT };
 enum { BUSY_POLLS = 200, CROWDED_POLLS = 2 };
+/* What fails beside MPI, whose codes are above 0: memory is named that is not there; a GPU's driver did not copy. */
+enum { NO_MEMORY = -1, NO_COPY = -2 };
 #define FIRST_NAP_NS 20000
 #define LAST_NAP_NS 500000
 #define LONG_NAP_NS 4000000
@@ -27,14 +30,15 @@ typedef uint64_t handle;
 typedef int transfer_call(void *, int, handle, int, int, handle, handle *);
 typedef int test_call(handle *, int *, void *);
 typedef int cancel_call(handle *);
-typedef void copy_call(void *, const void *, int64_t);
+typedef int copy_call(void *, void *, const void *, int64_t);
 
 /* What the loader fills in. */
 typedef struct {
     transfer_call *isend, *irecv;
     test_call *test;
     cancel_call *cancel;
-    copy_call *copy; /* NULL: memcpy */
+    copy_call *copy; /* NULL: memcpy; else this rank's memory is a GPU's, */
+    void *copy_with; /* and this goes along */
     handle byte, comm;
     int64_t any_source, tag; /* of letters; their data has the next one */
     int64_t rank, size;
@@ -77,6 +81,8 @@ typedef struct {
     uint64_t generation;
     char *address;
     uint64_t size;
+    lane *lanes; /* of the kernel that works on it, if one does */
+    int64_t num_lanes;
 } region;
 
 typedef struct {
@@ -95,6 +101,7 @@ typedef struct {
     region *regions;
     int64_t num_regions;
     int regions_lock;
+    int64_t num_lanes; /* of all regions */
     message abort_text, bye_text, beat_text;
     handle *abort_requests, *bye_requests, beat_request;
     int abort_asked, abort_sent, bye_sent;
@@ -109,7 +116,7 @@ typedef struct {
 static void fail(proxy *p, int code, int64_t peer) {
     if (!p->failed) {
         p->failed_peer = peer;
-        __atomic_store_n(&p->failed, code ? code : -1, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->failed, code, __ATOMIC_RELEASE);
     }
     collsyn_ring(p->s.own);
 }
@@ -127,14 +134,14 @@ static void send_part(proxy *p, void *data, int64_t count, int64_t to, int is_da
     if (code) fail(p, code, to);
 }
 
-static void copy_data(const proxy *p, void *dst, const void *src, int64_t count) {
-    if (p->s.copy)
-        p->s.copy(dst, src, count);
-    else
+static void copy_data(proxy *p, void *dst, const void *src, int64_t count) {
+    if (!p->s.copy)
         memcpy(dst, src, (size_t)count);
+    else if (count && p->s.copy(p->s.copy_with, dst, src, count))
+        fail(p, NO_COPY, p->s.rank);
 }
 
-/* ---- The executor's side. */
+/* ---- The executor's side; of kernels on GPUs the thread itself does it. */
 
 static inline int has_room(const proxy *p) { return p->head - __atomic_load_n(&p->tail, __ATOMIC_ACQUIRE) < LETTERS; }
 
@@ -158,6 +165,35 @@ static void send_letter(proxy *p, outgoing *o) {
     send_part(p, &o->text, (int64_t)sizeof(letter) + behind, o->to, 0, &o->requests[0]);
     if (has_data && l->is_direct && !p->failed)
         send_part(p, (void *)l->address, (int64_t)l->count, o->to, 1, &o->requests[1]);
+}
+
+/* Posts what kernels ask for as far as there is room: a put's data is on its way, or in its letter. */
+static int take_requests(proxy *p) {
+    static const uint32_t kinds[] = {[SEND] = PUT, [RAISE] = RAISE_FLAG, [FETCH] = ASK};
+    int any = 0;
+    if (!__atomic_load_n(&p->num_lanes, __ATOMIC_RELAXED)) return 0;
+    while (__atomic_exchange_n(&p->regions_lock, 1, __ATOMIC_ACQUIRE)) relax();
+    for (int64_t number = 0; number < p->num_regions; number++) {
+        const region *r = &p->regions[number];
+        for (lane *at = r->lanes; at < r->lanes + r->num_lanes; at++) {
+            uint64_t head = __atomic_load_n(&at->head, __ATOMIC_ACQUIRE);
+            for (; at->taken < head && has_room(p) && !p->failed; any = 1) {
+                const request *q = &at->requests[at->taken % LANE_ROOM];
+                letter l = {.kind = kinds[q->kind], .region = (uint32_t)number, .generation = r->generation};
+                l.is_direct = l.kind == PUT && (int64_t)q->count >= p->s.direct_from;
+                l.place = q->place;
+                l.address = q->address;
+                l.count = q->count;
+                l.value = q->value;
+                l.counter = (uint64_t)&at->answered;
+                post(p, q->peer, l, l.kind == PUT ? (const void *)q->address : NULL);
+                if (l.kind == PUT && !l.is_direct) __atomic_fetch_add(&at->answered, 1, __ATOMIC_RELEASE);
+                __atomic_store_n(&at->taken, at->taken + 1, __ATOMIC_RELEASE);
+            }
+        }
+    }
+    __atomic_store_n(&p->regions_lock, 0, __ATOMIC_RELEASE);
+    return any;
 }
 
 static int send_posted(proxy *p) {
@@ -210,7 +246,7 @@ static int answer(proxy *p) {
         int64_t to = ask->source;
         char *from = ask->count ? place_of(p, ask, ask->count) : p->last_words;
         if (!from) {
-            fail(p, 0, to);
+            fail(p, NO_MEMORY, to);
             break;
         }
         o->to = to;
@@ -235,7 +271,7 @@ static void keep_ask(proxy *p, const letter *l) {
         int64_t room = p->asks_room ? 2 * p->asks_room : 64;
         letter *grown = realloc(p->asks, (size_t)room * sizeof(letter));
         if (!grown) {
-            fail(p, 0, l->source);
+            fail(p, NO_MEMORY, l->source);
             return;
         }
         p->asks = grown;
@@ -259,12 +295,15 @@ static int take(proxy *p, const message *m) {
     switch (l->kind) {
     case PUT:
         to = place_of(p, l, l->count);
-        if (!to) fail(p, 0, l->source);
+        if (!to) fail(p, NO_MEMORY, l->source);
         break;
     case ANSWER: to = (char *)l->place; break;
     case RAISE_FLAG:
         to = place_of(p, l, 8);
-        if (to) __atomic_store_n((uint64_t *)to, l->value, __ATOMIC_RELEASE);
+        if (to && p->s.copy)
+            copy_data(p, to, &l->value, 8);
+        else if (to)
+            __atomic_store_n((uint64_t *)to, l->value, __ATOMIC_RELEASE);
         return 0;
     case ASK: keep_ask(p, l); return 0;
     case ABORT: end_job(p, m); return 0;
@@ -370,7 +409,8 @@ void collsyn_proxy_run(proxy *p) {
     int64_t polls = 0, nap_ns = FIRST_NAP_NS;
     for (int k = 0; k < ARRIVALS; k++) await_letter(p, &p->arrivals[k]);
     while (!p->failed) {
-        int any = send_posted(p);
+        int any = take_requests(p);
+        any |= send_posted(p);
         any |= reap(p);
         any |= receive(p);
         any |= answer(p);
@@ -393,8 +433,9 @@ void collsyn_proxy_run(proxy *p) {
         } else if (++polls < p->s.polls) {
             relax();
         } else {
-            /* Between calls there is little to be quick for. */
-            nap(p, now - p->busy_ns > QUIET_NS ? LONG_NAP_NS : nap_ns);
+            /* Between calls there is little to be quick for. Kernels cannot wake anybody. */
+            int is_asked = __atomic_load_n(&p->num_lanes, __ATOMIC_RELAXED) > 0, is_quiet = now - p->busy_ns > QUIET_NS;
+            nap(p, is_asked ? (is_quiet ? LAST_NAP_NS : FIRST_NAP_NS) : is_quiet ? LONG_NAP_NS : nap_ns);
             nap_ns = nap_ns * 2 > LAST_NAP_NS ? LAST_NAP_NS : nap_ns * 2;
         }
     }
@@ -447,9 +488,21 @@ int collsyn_proxy_region(proxy *p, int64_t number, uint64_t generation, void *ad
             p->num_regions = number + 1;
         }
     }
-    if (found) p->regions[number] = (region){generation, address, size};
+    if (found) {
+        __atomic_fetch_add(&p->num_lanes, -p->regions[number].num_lanes, __ATOMIC_RELAXED);
+        p->regions[number] = (region){generation, address, size, NULL, 0};
+    }
     __atomic_store_n(&p->regions_lock, 0, __ATOMIC_RELEASE);
     return found;
+}
+
+/* Lets a kernel that works on a region that is offered ask for what is to be carried. */
+void collsyn_proxy_lanes(proxy *p, int64_t number, lane *lanes, int64_t count) {
+    while (__atomic_exchange_n(&p->regions_lock, 1, __ATOMIC_ACQUIRE)) relax();
+    __atomic_fetch_add(&p->num_lanes, count - p->regions[number].num_lanes, __ATOMIC_RELAXED);
+    p->regions[number].lanes = lanes;
+    p->regions[number].num_lanes = count;
+    __atomic_store_n(&p->regions_lock, 0, __ATOMIC_RELEASE);
 }
 
 /* Tells all far ranks that `rank` failed, once; `words` are WORDS bytes. */
@@ -468,8 +521,8 @@ void collsyn_proxy_leave(proxy *p, int64_t limit_ns) {
 
 const char *collsyn_proxy_words(const proxy *p) { return p->last_words; }
 
-/* MPI's error code, the rank it was about or -1, nanoseconds since the watched rank was heard, whether MPI let go of all
- * memory, and the bytes that go with a letter. */
+/* What failed (see above), the rank it was about or -1, nanoseconds since the watched rank was heard, and whether MPI let
+ * go of all memory. */
 void collsyn_proxy_state(const proxy *p, int64_t *state) {
     state[0] = __atomic_load_n(&p->failed, __ATOMIC_ACQUIRE);
     state[1] = p->failed_peer;
