@@ -282,6 +282,7 @@ class GpuJob:
         plan = bound.plan
         if plan.num_ranks != self.size:
             raise InputError(f"plan {plan.name}: is for {plan.num_ranks} ranks; this job has {self.size}")
+        self.boxes.check_against(plan)
         if bound.element_bytes != dtype_of(dtype_name).num_bytes:
             raise InputError(
                 f"plan {plan.name}: is bound for elements of {bound.element_bytes} bytes, not for {dtype_name}"

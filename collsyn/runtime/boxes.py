@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collsyn.errors import DeviceError, InputError
+from collsyn.model.plan import Plan
 
 BOX_SIZE = "COLLSYN_BOX_SIZE"
 
@@ -49,16 +50,18 @@ class Boxes:
                 "many in each (mpirun -ppn N, --map-by ppr:N:node or srun --ntasks-per-node=N)"
             )
 
-    def check_against(self, planned: Sequence[Sequence[int]], name: str) -> None:
-        """Raise DeviceError where ranks that a plan takes to share a box (`planned`: ranks of each) do not.
+    def check_against(self, plan: Plan) -> None:
+        """Raise DeviceError where ranks that a plan takes to share a box do not.
 
         Several of the planned boxes in one are fine: what crosses less is no slower.
         """
-        for number, ranks in enumerate(planned):
+        for number, members in enumerate(plan.topology.boxes if plan.topology and self.count > 1 else ()):
+            # Its switches are listed, too.
+            ranks = [member for member in members if member < len(self.of_rank)]
             split = [rank for rank in ranks if self.of_rank[rank] != self.of_rank[ranks[0]]]
             if split:
                 raise DeviceError(
-                    f"plan {name}: has ranks {ranks[0]} and {split[0]} in its box {number}, but they run as "
+                    f"plan {plan.name}: has ranks {ranks[0]} and {split[0]} in its box {number}, but they run as "
                     f"{self.words(ranks[0])} and {self.words(split[0])}; start {len(ranks)} ranks in each box, in order"
                 )
 

@@ -81,6 +81,7 @@ class HostContext:
         def choose() -> dict[str, Any]:
             nonlocal slot
             _check_request(bound, self.size, dtype_name, op_name, in_place)
+            self.boxes.check_against(bound.plan)
             if self._proxy is not None and emulation is not None:
                 raise InputError("emulation: takes memory that all ranks share; these are in several boxes")
             # Executors follow addresses blindly.

@@ -41,17 +41,24 @@ def test_boxes_are_numbered_by_their_first_ranks() -> None:
     assert [boxes.neighbours(rank) for rank in range(4)] == [(1, 1), (0, 0), (3, 3), (2, 2)]
 
 
+def planned(boxes: list[list[int]]):
+    """A plan for a machine with these boxes."""
+    return SimpleNamespace(name="p", topology=SimpleNamespace(boxes=boxes))
+
+
 def test_boxes_of_unequal_size_and_plans_of_other_boxes_are_refused() -> None:
     with pytest.raises(DeviceError, match=r"unequal numbers of ranks: box 0 has 2, box 1 has 1; start as many in each"):
         Boxes.of(["a", "a", "b"]).check_equal()
     boxes = Boxes.of(["a", "a", "b", "b"])
     boxes.check_equal()
-    boxes.check_against([[0, 1], [2, 3]], "p")
-    boxes.check_against([[0], [1], [2], [3]], "p")
+    for fine in ([[0, 1, 4], [2, 3, 5]], [[0], [1], [2], [3]], []):
+        boxes.check_against(planned(fine))
     with pytest.raises(
         DeviceError, match=r"plan p: has ranks 0 and 2 in its box 0, but they run as rank 0 \(box 0\) and"
     ):
-        boxes.check_against([[0, 2], [1, 3]], "p")
+        boxes.check_against(planned([[0, 2, 4], [1, 3, 5]]))
+    # In one box everything runs.
+    Boxes.of(["a"] * 4).check_against(planned([[0, 2], [1, 3]]))
 
 
 def test_a_forced_size_splits_a_machine(monkeypatch) -> None:
@@ -122,6 +129,16 @@ def test_plans_of_two_boxes_run_in_two_boxes(topology: str, tmp_path, monkeypatc
     files = written(tmp_path, topology, BY)
     found = start("check_files", 16, files=files, elements=[1, 2003], kinds=[("float32", "sum"), ("uint8", "avg")])
     assert [wrong for wrong, _ in found] == [[]] * 16
+
+
+@needs_mpi
+def test_a_plan_of_other_boxes_is_refused_before_it_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(BOX_SIZE, "4")
+    files = written(tmp_path, "dgx1", {"allgather": "trees"})
+    with pytest.raises(
+        DeviceError, match=r"has ranks 0 and 4 in its box 0, but they run as rank 0 \(box 0\) and rank 4"
+    ):
+        start("check_files", 8, files=files, elements=[8], kinds=[("uint8", "sum")])
 
 
 @needs_mpi
