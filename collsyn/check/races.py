@@ -13,8 +13,8 @@ from collsyn.model.arrays import I64
 from collsyn.model.bind import BoundPlan, bind
 from collsyn.model.plan import Buffer, Op, Plan
 
-# (rank, first interval, last interval + 1, whether it writes)
-_Access = tuple[int, int, int, bool]
+# (rank, first interval, last interval + 1, whether it writes, whether it may before the rank has begun the call)
+_Access = tuple[int, int, int, bool, bool]
 
 
 def races(plan: Plan, in_place: bool = False, limit: int = 10) -> list[str]:
@@ -31,6 +31,8 @@ def races_of(bound: BoundPlan, limit: int = 10, order: Sequence[int] | None = No
     Vector clocks over channels: a channel orders its own instructions, and a wait comes behind the signal that raises
     its flag far enough (a flag that several channels signal orders nothing). A rank's buffers may be touched by others
     only after one of its channels has begun, and before its last one ends: both show as races with the call itself.
+    Where a plan runs ahead, puts into scratch need no beginning, but whoever made one must know of it before its end:
+    the call before the next one, which comes to the same place, is then over wherever it was read.
     `order` is any in which the instructions may run, if one is known. Raises VerificationError for deadlocks and ranges
     outside buffers. O(instructions x channels) in the worst case.
     """
@@ -118,17 +120,20 @@ class _Memory:
         self._touches: dict[tuple[int, int], _Touches] = {}
         self._visits: dict[tuple[int, int], int] = {}
         self._a_channel = {rank: channel for channel, rank in reversed(list(enumerate(clocks.rank_of)))}
+        self._early: dict[tuple[int, int], int] = {}
         self._seen: set[tuple[int, int]] = set()
         self.found: list[str] = []
 
     def touch(self, instruction: int, access: _Access) -> None:
         """One access; compared with those before it that conflict."""
-        rank, first, last, writes = access
+        rank, first, last, writes, may_be_early = access
         clocks, channel = self._clocks, self._clocks.channel_of[instruction]
         if clocks.rank_of[channel] != rank:
             self._visits[rank, channel] = instruction
             host = self._a_channel.get(rank)
-            if host is None or clocks.known[channel][host] < 0:
+            if may_be_early:
+                self._early[clocks.rank_of[channel], rank] = instruction
+            elif host is None or clocks.known[channel][host] < 0:
                 self._report(instruction, -1, f"touches rank {rank}, which may not have begun the call")
         for interval in range(first, last):
             touches = self._touches.get((rank, interval))
@@ -151,6 +156,11 @@ class _Memory:
         for (rank, channel), instruction in self._visits.items():
             if rank not in known or known[rank][channel] <= instruction:
                 self._report(instruction, -2, f"touches rank {rank}, which may have ended the call")
+        for (visitor, rank), instruction in self._early.items():
+            host = self._a_channel.get(rank)
+            if host is None or known[visitor][host] < 0:
+                what = f"touches rank {rank}, which may not have begun the call when rank {visitor} ends it"
+                self._report(instruction, -3, what)
 
     def _compare(self, earlier: int, later: int) -> None:
         if earlier >= 0 and earlier != later and not self._clocks.ordered(earlier, later):
@@ -178,11 +188,13 @@ def _accesses(bound: BoundPlan) -> list[list[_Access]]:
     }
     still &= (address["dst"][0] == address["src"][0]) & (address["dst"][1] == address["src"][1])
     parts = []
+    early = bound.plan.runs_ahead & (c["op"] == Op.PUT) & (c["dst_buffer"] == Buffer.SCRATCH)
     for which, used, _ in operands(bound):
         rows = np.flatnonzero(used & (c["length"] > 0) & ~still)
         where, begin = (values[rows] for values in address[which])
-        parts.append((rows, where, begin, begin + c["length"][rows], np.full(len(rows), which == "dst")))
-    row, owner, begin, end, writes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        is_write = np.full(len(rows), which == "dst")
+        parts.append((rows, where, begin, begin + c["length"][rows], is_write, is_write & early[rows]))
+    row, owner, begin, end, writes, is_early = (np.concatenate(column) for column in zip(*parts, strict=True))
     for each in np.unique(owner).tolist():
         here = owner == each
         ends = np.unique(np.concatenate([begin[here], end[here]]))
@@ -190,7 +202,7 @@ def _accesses(bound: BoundPlan) -> list[list[_Access]]:
     accesses: list[list[_Access]] = [[] for _ in range(bound.plan.num_instructions)]
     # Reads before writes: an instruction may overwrite what it reads.
     order = np.lexsort((writes, row))
-    columns = [column[order].tolist() for column in (row, owner, begin, end, writes)]
-    for instruction, memory, first, last, write in zip(*columns, strict=True):
-        accesses[instruction].append((memory, first, last, write))
+    columns = [column[order].tolist() for column in (row, owner, begin, end, writes, is_early)]
+    for instruction, *access in zip(*columns, strict=True):
+        accesses[instruction].append(tuple(access))
     return accesses

@@ -32,6 +32,8 @@ class Engine:
         program = placed.program
         self._streams = [driver.stream(placed.device) for _ in program.channels]
         self.base = 0
+        # Which of the two sets of slots, where calls have them in turn.
+        self._turn, self._turn_slots = 0, int(program.launch({}, 1.0)["turn_slots"])
         self._begins = [int(begin) for begin in program.channels["begin"]]
         ends = program.channels["end"].tolist()
         self._rows = [program.instructions[a:b].tolist() for a, b in zip(self._begins, ends, strict=True)]
@@ -55,6 +57,7 @@ class Engine:
         for stream in self._streams:
             driver.follow(device, main, driver.mark(device, stream))
         self.base += self._placed.program.rise
+        self._turn = 1 - self._turn
 
     def stuck(self) -> str | None:
         """The first wait, in words, whose flag has not come; None where all have."""
@@ -78,7 +81,8 @@ class Engine:
                     self._driver.write_aside(self._placed.device, self._address(row, "dst"), value)
 
     def _address(self, row: tuple[int, ...], which: str) -> int:
-        return int(self._placed.table[row[self._at[f"{which}_slot"]]]) + row[self._at[which]]
+        slot = row[self._at[f"{which}_slot"]] + self._turn * self._turn_slots
+        return int(self._placed.table[slot]) + row[self._at[which]]
 
     def _reduction_arguments(self, allocate: Callable[[int], int]) -> dict[int, npt.NDArray[np.void]]:
         """Of every instruction that reduces, by its number, a launch of it alone.

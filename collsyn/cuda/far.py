@@ -14,7 +14,7 @@ from collsyn.cuda.layout import CONTROL, FLAG_BYTES, FLAGS_AT, SLOTS, rank_memor
 from collsyn.errors import InputError
 from collsyn.model.arrays import I64
 from collsyn.model.bind import BoundPlan
-from collsyn.model.plan import Op
+from collsyn.model.plan import Buffer, Op
 from collsyn.runtime.arena import PAGE
 from collsyn.runtime.crossing import AWAIT, FETCH, RAISE, SEND, SEND_DIRECT, Steps, cross
 
@@ -90,6 +90,8 @@ def _name_places(bound: BoundPlan, records: npt.NDArray[np.void], steps: Steps, 
             continue
         far = far & used[steps.rows]
         slots = records[f"{which}_slot"][far]
+        turns = np.array([rank_memory(bound, int(rank)).turn_bytes for rank in slots // SLOTS], dtype=np.uint64)
+        records["value"][far] = np.where(slots % SLOTS == Buffer.SCRATCH, turns, 0)
         if bound.is_lent and (slots % SLOTS < 2).any():
             raise InputError(f"plan {bound.plan.name}: touches a peer's buffer, which is lent")
         records[which][far] += begins[slots]
@@ -100,7 +102,7 @@ def _fetched(bound: BoundPlan, rank: int, records: npt.NDArray[np.void], steps: 
     """Let reductions of a far rank's bytes find them behind the rank's own memory, a piece a channel at a time."""
     flushes = (kind == FETCH) & (steps.length == 0)
     records["dst_slot"][flushes] = SLOTS * rank + CONTROL
-    records["dst"][flushes] = 0
+    records["dst"][flushes] = records["value"][flushes] = 0
     if not steps.longest:
         return 0
     op = bound.columns["op"][steps.rows]

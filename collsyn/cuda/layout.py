@@ -83,6 +83,8 @@ LAUNCH = np.dtype(
         ("blocks_per_channel", "u4"),
         ("dtype", "u4"),
         ("op", "u4"),
+        ("turn_slots", "u4"),
+        ("reserved", "u4"),
     ]
 )
 
@@ -139,6 +141,7 @@ class DeviceProgram:
         made["rise"], made["limit_ns"] = self.rise, int(limit_s * 1e9)
         made["num_channels"], made["num_ranks"] = len(self.channels), self.bound.plan.num_ranks
         made["num_divisions"], made["blocks_per_channel"] = len(self.divisions), self.blocks_per_channel
+        made["turn_slots"] = SLOTS * self.bound.plan.num_ranks if self.bound.plan.runs_ahead else 0
         made["dtype"], made["op"] = DTYPE_CODES[self.dtype_name], OP_CODES[self.op_name]
         return made
 
@@ -170,12 +173,13 @@ class DeviceProgram:
 class RankMemory:
     """One allocation of a rank: addresses of input, output, scratch and control memory from its begin, and its bytes.
 
-    The first `control_bytes` (abort word and flags) begin as zeros.
+    The first `control_bytes` (abort word and flags) begin as zeros. Of every other call scratch is `turn_bytes` on.
     """
 
     offsets: tuple[int, int, int, int]
     control_bytes: int
     size: int
+    turn_bytes: int
 
 
 def rank_memory(bound: BoundPlan, rank: int) -> RankMemory:
@@ -183,20 +187,23 @@ def rank_memory(bound: BoundPlan, rank: int) -> RankMemory:
     layout = rank_layout(bound, rank)
     first, second, third = (FLAGS_AT + offset for offset in layout.offsets)
     control = FLAGS_AT + int(bound.plan.num_flags[rank]) * FLAG_BYTES
-    return RankMemory((first, second, third, 0), control, FLAGS_AT + layout.size)
+    return RankMemory((first, second, third, 0), control, FLAGS_AT + layout.size, layout.turn_bytes)
 
 
 def buffer_table(
     bound: BoundPlan, bases: Sequence[int], elsewhere: Mapping[tuple[int, Buffer], int] | None = None
 ) -> npt.NDArray[np.uint64]:
-    """Addresses of all slots, shape [num_ranks * SLOTS]; `bases[r]` is where rank r's allocation begins here, 0 where
-    this process cannot reach it. `elsewhere` has the addresses of buffers that are not in it (lent ones)."""
-    table = np.zeros((bound.plan.num_ranks, SLOTS), dtype=np.uint64)
+    """Addresses of all slots, shape [num_ranks * SLOTS], of a plan that runs ahead those of every other call behind
+    them; `bases[r]` is where rank r's allocation begins here, 0 where this process cannot reach it. `elsewhere` has the
+    addresses of buffers that are not in it (lent ones)."""
+    table = np.zeros((2 if bound.plan.runs_ahead else 1, bound.plan.num_ranks, SLOTS), dtype=np.uint64)
     for rank, base in enumerate(bases):
         if base:
-            table[rank] = [base + offset for offset in rank_memory(bound, rank).offsets]
+            memory = rank_memory(bound, rank)
+            table[:, rank] = [base + offset for offset in memory.offsets]
+            table[1:, rank, Buffer.SCRATCH] += np.uint64(memory.turn_bytes)
     for (rank, buffer), address in (elsewhere or {}).items():
-        table[rank, buffer] = address
+        table[:, rank, buffer] = address
     return table.reshape(-1)
 
 

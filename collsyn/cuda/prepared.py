@@ -163,7 +163,7 @@ class GpuPlan:
             self._elsewhere[rank, Buffer.OUTPUT] = second
         for launch in self._launches:
             for (rank, buffer), address in self._elsewhere.items():
-                launch.table[SLOTS * rank + buffer] = address
+                launch.table.reshape(-1, self.bound.plan.num_ranks, SLOTS)[:, rank, buffer] = address
             self.job.driver.write(launch.device, launch.addresses["buffers"], launch.table)
 
     def run(self, limit_s: float = DEFAULT_LIMIT_S) -> None:

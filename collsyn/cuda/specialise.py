@@ -51,6 +51,7 @@ def _calls(program: DeviceProgram, at: int) -> list[str]:
     one = {name: int(program.instructions[at][name]) for name in program.instructions.dtype.names or ()}
     lines = [f"if (!step_barrier(r, {one['row']})) return;"] if one["barrier"] else []
     to, source = f"{one['dst_slot']}, {one['dst']}ull", f"{one['src_slot']}, {one['src']}ull"
+    counts = f"{one['count']}ull, {one['value']}ull"
     peer = f"{one['row']}, {one['src2_slot']}"
     if one["kind"] == MOVE:
         lines.append(f"step_move(r, {to}, {source}, {one['count']}ull);")
@@ -61,11 +62,11 @@ def _calls(program: DeviceProgram, at: int) -> list[str]:
     elif one["kind"] == WAIT:
         lines.append(f"if (!step_wait(r, {one['row']}, {to}, {one['value']}ull)) return;")
     elif one["kind"] == SEND:
-        lines.append(f"if (!step_send(r, {peer}, {one['dst']}ull, {source}, {one['count']}ull)) return;")
+        lines.append(f"if (!step_send(r, {peer}, {one['dst']}ull, {source}, {counts})) return;")
     elif one["kind"] == RAISE:
         lines.append(f"if (!step_raise(r, {peer}, {one['dst']}ull, {one['value']}ull)) return;")
     elif one["kind"] == FETCH:
-        lines.append(f"if (!step_fetch(r, {peer}, {to}, {one['src']}ull, {one['count']}ull)) return;")
+        lines.append(f"if (!step_fetch(r, {peer}, {to}, {one['src']}ull, {counts})) return;")
     elif one["kind"] == AWAIT:
         lines.append(f"if (!step_await(r, {one['row']}, {one['value']}ull)) return;")
     return lines

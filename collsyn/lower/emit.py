@@ -67,6 +67,7 @@ def make_plan(
         topology=schedule.topology,
         name=f"{schedule.collective.kind} {schedule.provenance.get('method', '')}".strip(),
         provenance={**schedule.provenance, "lowering": dict(options)},
+        runs_ahead=bool(options.get("ahead")),
     )
 
 

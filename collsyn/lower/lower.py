@@ -20,7 +20,7 @@ from collsyn.lower.runs import Offsets, Run, RunTimes, dependencies, make_runs
 from collsyn.lower.sync import synchronise
 from collsyn.model.arrays import I64
 from collsyn.model.plan import Plan
-from collsyn.model.schedule import REDUCE, Schedule
+from collsyn.model.schedule import REDUCE, RouteCosts, Schedule
 
 REDUCE_BY = ("put", "get")
 # Of plans with more moves not all variants are compared: other channels still are, up to the second number.
@@ -37,6 +37,7 @@ def lower(
     reduce_by: str | None = None,
     channels_by: str | None = None,
     paced: bool | None = None,
+    ahead: bool | None = None,
 ) -> Plan:
     """The plan that does what a schedule says, in place and out of place, at any size.
 
@@ -45,8 +46,9 @@ def lower(
     schedule's size. `reduce_by` says how values are joined: `get`, the receiver reads them where they stand, or `put`,
     the sender puts them next to the receiver's own; `channels_by` what has a channel of its own: a rank's use of a
     `link`, in the schedule's order, or of a `peer`; `paced` whether messages of several ranks wait for each other to
-    keep the schedule's order on a link. What is left open (None) is what simulates fastest, except that ranks whose own
-    time reducing takes get, which spares them a pass over memory.
+    keep the schedule's order on a link; `ahead` whether ranks may put into scratch of others that have not begun the
+    call, so that nothing is waited for at its begin (`Plan.runs_ahead`). What is left open (None) is what simulates
+    fastest, except that ranks whose own time reducing takes get, which spares them a pass over memory.
 
     The schedule is expected to be right (`verify_schedule`); raises VerificationError for a send of what is not there,
     InputError for options. O(moves x channels) at worst.
@@ -72,8 +74,23 @@ def lower(
             for line in lines:
                 if work.is_contended(line):
                     search.consider(work.plan(line, True), search.way)
+        if ahead or (ahead is None and _may_gain(schedule) and work.is_at_most(COMPARED_MOVES)):
+            way = "put" if "put" in ways else ways[0]
+            early = _Work.of(schedule, instances, max_channels, piece_bytes, way, True)
+            if ahead:
+                search = _Search(schedule)
+            for line in lines:
+                for turns in (paced,) if paced is not None else (False, True):
+                    if not turns or paced or early.is_contended(line):
+                        search.consider(early.plan(line, bool(turns)), way)
         assert search.plan is not None
         return search.plan
+
+
+def _may_gain(schedule: Schedule) -> bool:
+    """Whether sparing the way of a signal could be worth it."""
+    alpha_s = RouteCosts.of(schedule.topology, schedule.routes).alpha_s[schedule.route]
+    return float(alpha_s.max(initial=0.0)) > WORTH_IT * schedule.finish_s
 
 
 @contextmanager
@@ -141,13 +158,22 @@ class _Work:
     lanes: int
     max_channels: int
     way: str
+    ahead: bool
 
     @classmethod
-    def of(cls, schedule: Schedule, lanes: int, max_channels: int, piece_bytes: int | None, way: str) -> "_Work":
+    def of(
+        cls,
+        schedule: Schedule,
+        lanes: int,
+        max_channels: int,
+        piece_bytes: int | None,
+        way: str,
+        ahead: bool = False,
+    ) -> "_Work":
         """Place and cut everything, messages joined as far as that leaves good pieces."""
         get = way == "get"
         flow = data_flow(schedule, by_arrival=not get)
-        actions = place_actions(flow, get)
+        actions = place_actions(flow, get, ahead)
         whole = np.full(schedule.collective.num_chunks, lanes == 1)
         tried = []
         for by_layer in (False, True):
@@ -160,7 +186,7 @@ class _Work:
             runs = make_runs(flow, actions, offsets, cut.pieces == 1, cut.joined_bytes)
             needs, times = dependencies(runs), RunTimes.of(flow, runs)
         pieces = cut.pieces[[run.first.chunk for run in runs]]
-        return cls(flow, offsets, runs, needs, times, pieces, lanes, max_channels, way)
+        return cls(flow, offsets, runs, needs, times, pieces, lanes, max_channels, way, ahead)
 
     def is_at_most(self, moves: int) -> bool:
         """Whether plans have at most that many moves."""
@@ -196,7 +222,7 @@ class _Work:
         order = self.paces if paced else [[] for _ in self.runs]
         moves = make_moves(self.runs, self.needs, order, self.times, self.pieces, self.lanes)
         channels = self.channels(line)
-        sync = synchronise(self.runs, self.needs, order, moves, channels)
+        sync = synchronise(self.runs, self.needs, order, moves, channels, self.ahead)
         options: Mapping[str, object] = {
             "instances": self.lanes,
             "max_channels": self.max_channels,
@@ -204,6 +230,7 @@ class _Work:
             "reduce_by": self.way,
             "channels_by": line,
             "paced": paced,
+            **({"ahead": True} if self.ahead else {}),
         }
         schedule, scratch = self.flow.schedule, self.offsets.scratch
         return make_plan(schedule, self.runs, self.times, moves, channels, sync, scratch, self.lanes, options)

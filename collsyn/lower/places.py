@@ -4,6 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from collsyn.check.replay import members
 from collsyn.lower.flow import Flow, Version
 from collsyn.model.collective import Collective
@@ -52,21 +54,43 @@ class Action:
         return -1 if self.op in (Op.COPY, Op.REDUCE) else self.partner
 
 
-def place_actions(flow: Flow, get: bool) -> list[Action]:
+def place_actions(flow: Flow, get: bool, ahead: bool = False) -> list[Action]:
     """Actions for all versions of a schedule, by position.
 
     With `get`, a reduction is one action of the receiver that reads the sender's value where it stands, if that keeps
     the order of positions and waits for nothing that the schedule does not wait for; else (and always without) the
-    sender puts its value into a landing place and the receiver reduces it from there. O(actions log actions).
+    sender puts its value into a landing place and the receiver reduces it from there. With `ahead`, what comes from a
+    rank that has not yet heard of the receiver goes to scratch, and to the output by a copy. O(actions log actions).
     """
-    return _Placement(flow, get).actions()
+    return _Placement(flow, get, ahead).actions()
+
+
+def _unheard(flow: Flow) -> list[bool]:
+    """The sends whose sender knows by nothing that has come to it that the receiver has begun the call."""
+    schedule = flow.schedule
+    src, dst = schedule.src.tolist(), schedule.dst.tolist()
+    heard = [1 << rank for rank in range(schedule.collective.num_ranks)]
+    events = np.empty(2 * len(src), dtype=np.int64)
+    events[flow.read_at], events[flow.write_at] = 2 * np.arange(len(src)), 2 * np.arange(len(src)) + 1
+    carried = [0] * len(src)
+    found = [False] * len(src)
+    for event in events.tolist():
+        row = event >> 1
+        if event & 1:
+            heard[dst[row]] |= carried[row]
+        else:
+            carried[row] = heard[src[row]]
+            found[row] = not carried[row] >> dst[row] & 1
+    return found
 
 
 class _Placement:
     """Places of all versions, and when they are made."""
 
-    def __init__(self, flow: Flow, get: bool) -> None:
+    def __init__(self, flow: Flow, get: bool, ahead: bool) -> None:
         self.flow, self.get = flow, get
+        # Sends that may not go to the output at once, since nobody knows whether it is still in use.
+        self.early = _unheard(flow) if ahead else [False] * flow.schedule.num_sends
         self.collective: Collective = flow.schedule.collective
         self.read_at: list[int] = flow.read_at.tolist()
         self.write_at: list[int] = flow.write_at.tolist()
@@ -195,11 +219,11 @@ class _Cell:
         direct = ready < read_at and (self._all.get or base is None or local)
         tries = ([(read_at, start_s)] if direct else []) + [(joined_at, done_s)]
         if version.final:
-            places = [self._output] if self._output is not None else []
+            places = [self._output] if self._output is not None and not self._all.early[row] else []
             for at, at_s in tries:
                 if self._enter(version, places, at, at_s):
                     return self._made(version, at, number)
-            # Nothing but the end of the call is late enough to overwrite the output.
+            # Nothing but the end of the call is late enough to overwrite the output, or sure to have it.
             assert self._output is not None
             self._all.left.append((version, self._output))
         at, at_s = tries[0]
@@ -262,7 +286,7 @@ class _Cell:
     def _may_use_output(self, version: Version) -> bool:
         """Whether a version is no longer needed when the result is written."""
         final = self._final
-        if version.final or final is None:
+        if version.final or final is None or self._all.early[version.row]:
             return False
         if version in self._pure:
             return True

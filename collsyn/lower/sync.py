@@ -9,6 +9,7 @@ import numpy as np
 from collsyn.lower.channels import Channels, Moves
 from collsyn.lower.runs import Run
 from collsyn.model.arrays import I32
+from collsyn.model.plan import Buffer, Op
 
 # A place in a channel: behind that many of its moves (0: at its begin).
 Mark = tuple[int, int]
@@ -33,14 +34,18 @@ def synchronise(
     paces: Sequence[Sequence[int]],
     moves: Moves,
     channels: Channels,
+    ahead: bool = False,
 ) -> Sync:
     """Waits for everything that moves need: what earlier moves in other channels did, and that a peer has begun the
     call before its memory is touched; at the end of the call, that all who touch a rank's memory are done.
 
+    With `ahead`, a put into a peer's scratch waits for the peer only at the end of the call: two calls later it comes
+    to the same place again, and then the peer is known to have ended this one.
+
     The last pieces of the runs in `paces` come before a run's first one. Vector clocks: a channel that waits for
     another knows all that the other one knew, and what is known is not waited for. O(moves x channels) at worst.
     """
-    return _Clocks(runs, needs, paces, moves, channels).result()
+    return _Clocks(runs, needs, paces, moves, channels, ahead).result()
 
 
 class _Clocks:
@@ -53,7 +58,9 @@ class _Clocks:
         paces: Sequence[Sequence[int]],
         moves: Moves,
         channels: Channels,
+        ahead: bool,
     ) -> None:
+        self._ahead, self._early = ahead, set[tuple[int, int]]()
         self._runs, self._needs, self._paces, self._moves, self._channels = runs, needs, paces, moves, channels
         self._rank_of = channels.rank.tolist()
         count = len(self._rank_of)
@@ -91,7 +98,10 @@ class _Clocks:
                 if not left[before]:
                     knew[before] = None
             if action.peer >= 0:
-                self._enter(channel, action.peer, waits)
+                if self._ahead and action.op == Op.PUT and action.dst.buffer == Buffer.SCRATCH:
+                    self._early.add((self._rank_of[channel], action.peer))
+                else:
+                    self._enter(channel, action.peer, waits)
             if waits:
                 self._sync.waits[i] = waits
             mine = self._sync.moves[channel]
@@ -140,3 +150,10 @@ class _Clocks:
             self._tell((visitor, count), rank)
             together[rank] = np.maximum(together[rank], theirs)
             together[rank][visitor] = max(together[rank][visitor], count)
+        for rank, peer in sorted(self._early):
+            other = self._channels.towards.get((peer, rank), self._channels.first[peer])
+            if together[rank][other] < 0:
+                channel = self._channels.towards.get((rank, peer), self._channels.first[rank])
+                self._sync.at_end[channel].append((other, 0))
+                self._tell((other, 0), rank)
+                together[rank] = np.maximum(together[rank], self._begun[peer])

@@ -50,7 +50,7 @@ def fingerprint(bound: BoundPlan) -> str:
     plan, sums = bound.plan, hashlib.sha256()
     for array in (plan.channel_rank, plan.channel_ptr, plan.num_flags, bound.buffer_bytes, *bound.columns.values()):
         sums.update(np.ascontiguousarray(array).tobytes())
-    sums.update(repr((bound.alias, bound.is_lent)).encode())
+    sums.update(repr((bound.alias, bound.is_lent, plan.runs_ahead)).encode())
     return sums.hexdigest()[:12]
 
 

@@ -76,6 +76,9 @@ class Plan:
     only at sizes that the units divide). Flags are per rank, `num_flags[r]` of them, begin at 0 in each call and only
     rise. A plan is correct out of place and, where the collective knows it, in place. `routes` give the simulator the
     links of PUT and GET (a column value of -1: none, that is the cheapest route of the topology).
+
+    Of a plan that `runs_ahead` scratch exists twice, and calls use the two in turn: then ranks may put into scratch of
+    one that has not begun the call, if none ends a call that such a one has not begun.
     """
 
     collective: Collective
@@ -93,6 +96,7 @@ class Plan:
     topology: Topology | None = None
     name: str = "plan"
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    runs_ahead: bool = False
 
     @classmethod
     def build(
@@ -106,6 +110,7 @@ class Plan:
         topology: Topology | None = None,
         name: str = "plan",
         provenance: Mapping[str, Any] | None = None,
+        runs_ahead: bool = False,
     ) -> "Plan":
         """A plan from lists: channels (rank, instructions as mappings of column to value) and scratch segments per rank
         (chunk, first unit, units)."""
@@ -131,6 +136,7 @@ class Plan:
             topology=topology,
             name=name,
             provenance=provenance or {},
+            runs_ahead=runs_ahead,
         )
 
     def __post_init__(self) -> None:

@@ -46,6 +46,8 @@ def plan_text(plan: Plan) -> str:
         "provenance": dict(plan.provenance),
         "routes": [list(route) for route in plan.routes.tuples()],
     }
+    if plan.runs_ahead:
+        head["runs_ahead"] = True
     if plan.topology is not None:
         head["topology"] = topology_document(plan.topology)
     head |= {name: getattr(plan, name).tolist() for name in _ROWS}
@@ -81,6 +83,7 @@ def plan_from_fields(fields: Fields) -> Plan:
         topology=topology,
         name=fields.text("name", default="plan"),
         provenance=fields.mapping("provenance", default={}),
+        runs_ahead=fields.flag("runs_ahead", default=False),
         **rows,
     )
     fields.done()

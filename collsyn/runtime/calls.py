@@ -1,7 +1,7 @@
 """Calls of a program, one after the other, and the watch over them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -45,16 +45,24 @@ class Calls:
         job: Job,
         program: Program,
         describe: Callable[[int], str],
-        executor: Executor | None = None,
+        executors: Sequence[Executor] = (),
     ) -> None:
-        """`describe(record)` says in words where a rank is stuck; `executor` is needed where elements are reduced."""
+        """`describe(record)` says in words where a rank is stuck; `executors` are needed where elements are reduced:
+        those of programs that take turns differ from this one in places alone."""
         self._job, self._program, self._describe = job, program, describe
-        self.executor = executor or make_executor(program, job.own_control, "uint8", "sum", job.is_crowded)
+        self._executors = list(executors) or [make_executor(program, job.own_control, "uint8", "sum", job.is_crowded)]
+        self._turn = -1
         self._begin = np.concatenate([[0], program.end])[:-1]
         self._base = 0
 
+    @property
+    def executor(self) -> Executor:
+        """What runs, or ran last."""
+        return self._executors[self._turn]
+
     def call(self, timeout_s: float) -> None:
         """Run all channels to their end; raises DeviceError when none could go on for `timeout_s` seconds."""
+        self._turn = (self._turn + 1) % len(self._executors)
         executor, base = self.executor, self._base
         self._base += self._program.highest_value
         executor.next[:] = self._begin

@@ -324,7 +324,11 @@ class PreparedPlan:
         self._is_closed = False
         dtype = dtype_of(dtype_name)
         bells = [control.address for control in context.controls]
-        program = make_program(bound, rank, slot.segments, bells, dtype.num_bytes, context.near, route)
+        programs = [
+            make_program(bound, rank, slot.segments, bells, dtype.num_bytes, context.near, route, turn)
+            for turn in range(2 if bound.plan.runs_ahead else 1)
+        ]
+        program = programs[0]
 
         def describe(record: int) -> str:
             channel, instruction = program.place_of(record)
@@ -332,13 +336,16 @@ class PreparedPlan:
             where = f"channel {channel}, instruction {instruction}: {bound.plan.describe(row)}"
             return where + context.boxes.awaited(program.peer_of(record, bound))
 
+        control = context.own_control
         if emulation is None:
-            executor = make_executor(program, context.own_control, dtype_name, op_name, context.is_crowded)
+            executors = [make_executor(each, control, dtype_name, op_name, context.is_crowded) for each in programs]
         else:
             moments = [part.address + rank_layout(bound, peer).size for peer, part in enumerate(slot.segments)]
-            control = context.own_control
-            executor = context.books.executor(emulation, bound, program, control, dtype_name, op_name, moments)
-        self._calls, self._program = Calls(context, program, describe, executor), program
+            executors = [
+                context.books.executor(emulation, bound, each, control, dtype_name, op_name, moments)
+                for each in programs
+            ]
+        self._calls, self._programs = Calls(context, program, describe, executors), programs
         self.is_lent = bound.is_lent
         offsets = rank_layout(bound, rank).offsets
         sizes = [0 if bound.is_lent else int(bound.buffer_bytes[rank, buffer]) for buffer in Buffer]
@@ -364,7 +371,8 @@ class PreparedPlan:
         if self._is_closed:
             raise DeviceError("this plan is closed")
         if lent is not None:
-            self._program.lend({Buffer.INPUT: lent[0], Buffer.OUTPUT: lent[1]})
+            for program in self._programs:
+                program.lend({Buffer.INPUT: lent[0], Buffer.OUTPUT: lent[1]})
         self._calls.call(timeout_s)
         # No sooner than now: parts of the output may have been passed on as sums until the last signal.
         output_address = self._output_address if lent is None else lent[1]

@@ -35,10 +35,12 @@ KIND_OF_OP = np.array([_KINDS[op] for op in Op])
 
 @dataclass(frozen=True)
 class RankLayout:
-    """Where a rank's flags (at 0) and buffers stand in its segment of `size` bytes."""
+    """Where a rank's flags (at 0) and buffers stand in its segment of `size` bytes; in every other call scratch is
+    `turn_bytes` further."""
 
     offsets: tuple[int, int, int]
     size: int
+    turn_bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +98,11 @@ def rank_layout(bound: BoundPlan, rank: int) -> RankLayout:
         if alias is not None and buffer == alias[1]:
             size = max(size, alias[2] + sizes[alias[0]])
         at += _pages(size)
+    turn_bytes = _pages(sizes[Buffer.SCRATCH]) if bound.plan.runs_ahead else 0
+    at += turn_bytes
     if alias is not None:
         offsets[alias[0]] = offsets[alias[1]] + alias[2]
-    return RankLayout((offsets[0], offsets[1], offsets[2]), at)
+    return RankLayout((offsets[0], offsets[1], offsets[2]), at, turn_bytes)
 
 
 def peers_of(bound: BoundPlan, rank: int) -> list[int]:
@@ -117,11 +121,13 @@ def make_program(
     width: int,
     near: Collection[int] | None = None,
     route: Route | None = None,
+    turn: int = 0,
 ) -> Program:
     """Resolve the rank's instructions, all of whose places must be in range.
 
     `segments` are those of all ranks, `bells` the addresses of their control blocks, `width` the bytes of an element.
-    With a `route`, ranks that are not `near` are reached by it. Linear in the instructions.
+    With a `route`, ranks that are not `near` are reached by it. `turn` is 1 for every other call of a plan that runs
+    ahead. Linear in the instructions.
     """
     rows, end = _rows_of(bound, rank)
     steps = None
@@ -134,7 +140,9 @@ def make_program(
     base = np.zeros((bound.plan.num_ranks, len(Buffer)), dtype=np.uint64)
     flags = np.zeros(bound.plan.num_ranks, dtype=np.uint64)
     for owner, segment in enumerate(segments):
-        base[owner] = [segment.address + offset for offset in rank_layout(bound, owner).offsets]
+        layout = rank_layout(bound, owner)
+        base[owner] = [segment.address + offset for offset in layout.offsets]
+        base[owner, Buffer.SCRATCH] += np.uint64(turn * layout.turn_bytes)
         flags[owner] = segment.address
     op = c["op"]
     records = np.zeros(len(rows), dtype=RECORD)

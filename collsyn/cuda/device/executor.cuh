@@ -16,9 +16,10 @@ struct runner {
     u32 number, share;
     worker w;
     u64 base, calls;
+    u8 *const *buffers; /* of this call */
 };
 
-COLLSYN_FN u8 *place(const runner &r, u32 slot, u64 offset) { return r.l.buffers[slot] + offset; }
+COLLSYN_FN u8 *place(const runner &r, u32 slot, u64 offset) { return r.buffers[slot] + offset; }
 
 COLLSYN_FN u32 *abort_word(const launch &l, i32 rank) { return (u32 *)l.buffers[SLOTS * rank + CONTROL]; }
 
@@ -115,16 +116,16 @@ COLLSYN_FN bool step_ask(runner &r, u32 row, u32 kind, u32 peer, u64 place, u8 *
     return !meet_any(r.t, came != DONE);
 }
 
-COLLSYN_FN bool step_send(runner &r, u32 row, u32 peer, u64 dst, u32 src_slot, u64 src, u64 count) {
-    return step_ask(r, row, SEND, peer, dst, place(r, src_slot, src), count, 0);
+COLLSYN_FN bool step_send(runner &r, u32 row, u32 peer, u64 dst, u32 src_slot, u64 src, u64 count, u64 turn) {
+    return step_ask(r, row, SEND, peer, dst + r.calls % 2 * turn, place(r, src_slot, src), count, 0);
 }
 
 COLLSYN_FN bool step_raise(runner &r, u32 row, u32 peer, u64 flag, u64 value) {
     return step_ask(r, row, RAISE, peer, flag, nullptr, 0, r.base + value);
 }
 
-COLLSYN_FN bool step_fetch(runner &r, u32 row, u32 peer, u32 dst_slot, u64 dst, u64 src, u64 count) {
-    return step_ask(r, row, FETCH, peer, src, place(r, dst_slot, dst), count, 0);
+COLLSYN_FN bool step_fetch(runner &r, u32 row, u32 peer, u32 dst_slot, u64 dst, u64 src, u64 count, u64 turn) {
+    return step_ask(r, row, FETCH, peer, src + r.calls % 2 * turn, place(r, dst_slot, dst), count, 0);
 }
 
 /* Until the proxy has answered so many of what this channel asked for in this call. Whether the call goes on. */
@@ -152,11 +153,11 @@ COLLSYN_FN void interpret(runner &r) {
         } else if (i.kind == WAIT) {
             if (!step_wait(r, i.row, i.dst_slot, i.dst, i.value)) return;
         } else if (i.kind == SEND) {
-            if (!step_send(r, i.row, i.src2_slot, i.dst, i.src_slot, i.src, i.count)) return;
+            if (!step_send(r, i.row, i.src2_slot, i.dst, i.src_slot, i.src, i.count, i.value)) return;
         } else if (i.kind == RAISE) {
             if (!step_raise(r, i.row, i.src2_slot, i.dst, i.value)) return;
         } else if (i.kind == FETCH) {
-            if (!step_fetch(r, i.row, i.src2_slot, i.dst_slot, i.dst, i.src, i.count)) return;
+            if (!step_fetch(r, i.row, i.src2_slot, i.dst_slot, i.dst, i.src, i.count, i.value)) return;
         } else if (i.kind == AWAIT) {
             if (!step_await(r, i.row, i.value)) return;
         }
@@ -168,7 +169,8 @@ COLLSYN_FN void interpret(runner &r) {
 template <typename Run>
 COLLSYN_FN void run_launch(thread &t, const launch &l, Run run) {
     u32 blocks = l.blocks_per_channel, number = t.block / blocks, share = t.block % blocks;
-    runner r{t, l, l.channels[number], number, share, worker_of(t, share, blocks), l.call->base, l.call->calls};
+    runner r{t, l, l.channels[number], number, share, worker_of(t, share, blocks), l.call->base, l.call->calls, l.buffers};
+    r.buffers += r.calls % 2 * l.turn_slots;
     run(r);
     meet(t);
     if (t.index != 0) return;

@@ -7,8 +7,8 @@
 
 namespace collsyn {
 
-/* From SEND on they are for ranks in other boxes: `src2_slot` is the rank, and `dst` (of FETCH `src`) a place in its region;
- * `value` of AWAIT counts what the channel asked for in this call. Numbers are those of runtime/native/job.h. */
+/* From SEND on they are for ranks in other boxes: `src2_slot` is the rank, and `dst` (of FETCH `src`) a place in its region,
+ * in every other call `value` further on; of AWAIT it counts what the channel asked for in this call. Numbers are those of runtime/native/job.h. */
 enum : u32 { NOP, MOVE, REDUCE, SIGNAL, WAIT, SEND = 6, RAISE = 8, FETCH, AWAIT };
 enum : u32 { SLOTS = 4, CONTROL = 3 };
 
@@ -69,6 +69,7 @@ struct launch {
     lane *lanes; /* of each channel; nullptr where nothing is asked for */
     u64 rise, limit_ns;
     u32 num_channels, num_ranks, num_divisions, blocks_per_channel, dtype, op;
+    u32 turn_slots, reserved; /* so many slots on stand those of every other call; 0: none do */
 };
 
 }  // namespace collsyn
