@@ -73,12 +73,18 @@ def lent_plan(kind: str, num_ranks: int) -> Plan:
         [(one.rank, one.rows) for one in ranks],
         [one.scratch for one in ranks],
         [num_ranks] * num_ranks,
-        name=f"{kind} lent",
+        name=_name(kind),
     )
 
 
-def touches_own_buffers_only(plan: Plan) -> bool:
-    """Whether no rank touches the input or output of another."""
+def _name(kind: str) -> str:
+    return f"{kind} lent"
+
+
+def may_be_lent(plan: Plan) -> bool:
+    """Whether no rank touches the input or output of another, and both may be one memory for each that has them so."""
+    if not plan.collective.has_in_place and plan.name != _name(plan.collective.kind):
+        return False
     c = plan.columns
     puts, gets = c["op"] == Op.PUT, (c["op"] == Op.GET) | (c["op"] == Op.GET_REDUCE)
     return bool((c["dst_buffer"][puts] == Buffer.SCRATCH).all() and (c["src_buffer"][gets] == Buffer.SCRATCH).all())

@@ -9,7 +9,7 @@ from typing import Any
 
 from collsyn.check.verify import verify_plan
 from collsyn.comm.algorithms import LENT, AlgorithmSet
-from collsyn.comm.lent import LENDING, lent_plan, touches_own_buffers_only
+from collsyn.comm.lent import LENDING, lent_plan, may_be_lent
 from collsyn.comm.search import Search, Sought
 from collsyn.errors import CollsynError, Infeasible, InputError, SolverFailed, VerificationError
 from collsyn.lower.lower import lower
@@ -147,7 +147,7 @@ class Plans:
         # The executor of NumPy cannot change the places that it works on.
         may_lend = may_lend and call.counts is None and self._emulation is None and native_library() is not None
         plan = self._plan(call, algorithms, may_lend)
-        if may_lend and call.kind in LENDING and touches_own_buffers_only(plan):
+        if may_lend and call.kind in LENDING and may_be_lent(plan):
             bound = bind(plan, call.num_elements, dtype_of(call.dtype_name).num_bytes)
             return replace(bound, is_lent=True)
         # Users' arrays are copied anyway; in place, the registered memory is smaller and a rank moves less of its own.

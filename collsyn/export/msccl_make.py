@@ -15,6 +15,7 @@ from collsyn.export.msccl_limits import dealt_problem, limit_problems
 from collsyn.export.msccl_lower import make_gpus
 from collsyn.export.msccl_plan import slices_at
 from collsyn.export.msccl_tails import cut_tails
+from collsyn.export.table import executable
 from collsyn.lower.lower import lower, uncollected
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
@@ -207,9 +208,9 @@ class _Source:
 def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
     """The plan, and then plans of coarser pieces."""
     if isinstance(source, Plan):
-        yield source
+        yield executable(source)
         return
-    plan = lower(source, wanted.instances, wanted.max_channels)
+    plan = lower(source, wanted.instances, wanted.max_channels, ahead=False)
     yield plan
     notes = plan.provenance["lowering"]
     chunk_bytes = float(source.collective.chunk_bytes(source.size_bytes).max())
@@ -225,6 +226,7 @@ def _plans(source: Schedule | Plan, wanted: Wanted) -> Iterator[Plan]:
             notes["reduce_by"],
             notes["channels_by"],
             notes["paced"],
+            ahead=False,
         )
 
 

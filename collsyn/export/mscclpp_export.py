@@ -12,7 +12,7 @@ from collsyn.export.mscclpp_lower import make_gpus
 from collsyn.export.mscclpp_packets import packet_gpus
 from collsyn.export.mscclpp_write import program_text
 from collsyn.export.sets import DEFAULT_SIZE, borders, by_size, name_of
-from collsyn.export.table import Exported, Options
+from collsyn.export.table import Exported, Options, executable
 from collsyn.lower.lower import lower
 from collsyn.model.plan import Plan
 from collsyn.model.schedule import Schedule
@@ -162,19 +162,20 @@ def port_pairs(topology: Topology | None) -> frozenset[tuple[int, int]]:
 def _plans(source: Schedule | Plan, options: Options, by_port: bool) -> Iterator[Plan]:
     """The plan, and then plans of coarser pieces."""
     if isinstance(source, Plan):
-        yield source
+        yield executable(source)
         return
     instances, channels = options.instances or 1, options.max_channels or 32
     # Over port channels nobody reads another rank's memory.
-    plan = lower(source, instances, channels, reduce_by="put" if by_port and source.collective.reduces else None)
+    joins = "put" if by_port and source.collective.reduces else None
+    plan = lower(source, instances, channels, reduce_by=joins, ahead=False)
     yield plan
     notes = plan.provenance["lowering"]
     chunk_bytes = float(source.collective.chunk_bytes(source.size_bytes).max())
     pieces = int(notes["pieces"])
-    choices = [notes[key] for key in ("reduce_by", "channels_by", "paced")]
+    choices = {key: notes[key] for key in ("reduce_by", "channels_by", "paced")}
     while pieces > 1:
         pieces //= 2
-        yield lower(source, instances, channels, max(1, round(chunk_bytes / instances / pieces)), *choices)
+        yield lower(source, instances, channels, max(1, round(chunk_bytes / instances / pieces)), **choices, ahead=False)
 
 
 @dataclass(frozen=True)

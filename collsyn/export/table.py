@@ -51,6 +51,15 @@ class Options:
                 raise InputError(f"--{option.replace('_', '-')}: {format_name} has none; leave it out")
 
 
+def executable(plan: Plan) -> Plan:
+    """The plan, if other runtimes can run it: none has the two sets of scratch that plans need which run ahead."""
+    if plan.runs_ahead:
+        raise InputError(
+            f"plan {plan.name}: runs_ahead, which other runtimes do not; export its schedule, or lower with ahead=False"
+        )
+    return plan
+
+
 @dataclass(frozen=True)
 class Exported:
     """A file to write: its name if nobody names it, its content, and facts about it for people and scripts."""

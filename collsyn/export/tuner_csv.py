@@ -121,4 +121,4 @@ def _judged(schedule: Schedule) -> _Verdict:
 
 
 def _time_s(schedule: Schedule) -> float:
-    return simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    return simulate_plan(lower(schedule, ahead=False), schedule.topology, schedule.size_bytes).finish_s

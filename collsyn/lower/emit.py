@@ -36,6 +36,7 @@ def make_plan(
     writer = _Writer(schedule, channels, sync)
     ptr = [0]
     for channel, own in enumerate(sync.moves):
+        writer.begin()
         writer.signal(channel, 0)
         for count, move in enumerate(own, start=1):
             run = moves.run[move]
@@ -91,6 +92,10 @@ class _Writer:
                 flags[rank] = self.num_flags[rank], {count: i for i, count in enumerate(counts, start=1)}
                 self.num_flags[rank] += 1
             self._flags.append(flags)
+        self._may_grow = False
+
+    def begin(self) -> None:
+        """Let what follows be of another channel."""
         self._may_grow = False
 
     def signal(self, channel: int, count: int) -> None:

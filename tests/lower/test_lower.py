@@ -222,7 +222,7 @@ def test_relays_of_a_batch_lie_together():
 
 
 def test_instances_run_over_channels_of_their_own():
-    plan = lower(by_hand("ring allgather"), instances=4)
+    plan = lower(by_hand("ring allgather"), instances=4, ahead=False)
     assert plan.max_channels() == 4
     assert plan.units_per_chunk_unit % 4 == 0
     assert lower(by_hand("ring allgather"), instances=4, max_channels=3).max_channels() == 3
