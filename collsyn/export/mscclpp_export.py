@@ -175,7 +175,9 @@ def _plans(source: Schedule | Plan, options: Options, by_port: bool) -> Iterator
     choices = {key: notes[key] for key in ("reduce_by", "channels_by", "paced")}
     while pieces > 1:
         pieces //= 2
-        yield lower(source, instances, channels, max(1, round(chunk_bytes / instances / pieces)), **choices, ahead=False)
+        yield lower(
+            source, instances, channels, max(1, round(chunk_bytes / instances / pieces)), **choices, ahead=False
+        )
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ REDUCING = {"reducescatter", "allreduce", "reduce"}
 BY = {"full:8": "direct", "dgx1": "paths", "ring:4": "paths", "full:3": "direct"}
 
 
-def plan_of(kind: str, topology: str) -> Plan:
+def plan_of(kind: str, topology: str, ahead: bool | None = None) -> Plan:
     machine = load_topology(topology)
     by = method(BY[topology])
     if by.accepts(Problem(kind, machine, 1 << 12)) is not None:
         by = method("paths")
-    return lower(by.synthesize(Problem(kind, machine, 1 << 12), Options()))
+    return lower(by.synthesize(Problem(kind, machine, 1 << 12), Options()), ahead=ahead)
 
 
 def wrong_ranks(plan: Plan, dtype: str, op: str, elements: int, seed: int = 0, **how) -> tuple[Emulated, list[int]]:
@@ -158,7 +158,8 @@ def seen(sources: dict[str, str], plans: list[Plan]) -> bool:
 @pytest.fixture(scope="module")
 def watched() -> list[Plan]:
     """Plans in which every kind of order matters: of ranks, and of instructions of one channel."""
-    return [plan_of("allreduce", "full:3"), plan_of("allreduce", "ring:4"), shifted_plan()]
+    kept = [plan_of("allreduce", topology, ahead) for topology in ("full:3", "ring:4") for ahead in (False, True)]
+    return [*kept, shifted_plan()]
 
 
 def test_the_sanitizer_has_nothing_to_say_of_the_kernel(watched: list[Plan]) -> None:

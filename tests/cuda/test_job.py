@@ -185,8 +185,9 @@ def test_what_processes_must_agree_about(target: str, message: str) -> None:
 
 def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     plan = plan_of("allgather")
+    blocks = plan.num_channels
     with GpuJob.loopback(HostGpuDriver(1, room=2), 3) as job:
-        with pytest.raises(DeviceError, match="needs 6 blocks of 512 threads at once on GPU 0, which holds 2"):
+        with pytest.raises(DeviceError, match=f"needs {blocks} blocks of 512 threads at once on GPU 0, which holds 2"):
             job.prepare(bind(plan, 30, 4), "int32")
         with pytest.raises(InputError, match="transport: is 'dma'; expected one of kernel, specialised, engine"):
             job.prepare(bind(plan, 30, 4), "int32", transport="dma")

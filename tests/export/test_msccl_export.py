@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collsyn import load_topology, lower, synthesize
+from collsyn import load_topology, synthesize
 from collsyn.check.execute import execute
 from collsyn.check.reference import make_inputs, reference
 from collsyn.check.simulate_plan import simulate_plan
@@ -40,6 +40,7 @@ from collsyn.synth.table import method
 from tests.support.hand_plans import swap_plan
 from tests.support.msccl_files import BY_HAND, algo, step
 from tests.support.msccl_runner import harm
+from tests.support.plans import exportable
 from tests.support.problems import random_problems
 from tests.support.schedules import KINDS, SIZE, by_hand, from_rows
 
@@ -93,7 +94,7 @@ def test_what_is_read_back_behaves_as_what_was_written(problem, seed):
     if chosen.accepts(problem) is not None:
         return
     schedule = chosen.synthesize(problem, Effort())
-    plan = lower(schedule)
+    plan = exportable(schedule)
     wanted = Wanted(DIALECTS["msccl"], "LL", False, True, 0, 0, problem.size_bytes, "test")
     try:
         made = make_program(schedule, wanted)
@@ -119,7 +120,7 @@ def test_what_is_read_back_behaves_as_what_was_written(problem, seed):
 )
 def test_files_take_the_time_of_their_plans(kind, topology, size, name):
     schedule = synthesize(kind, topology, size, method=name)
-    plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    plan_s = simulate_plan(exportable(schedule), schedule.topology, schedule.size_bytes).finish_s
     assert exported(schedule, protocol="Simple").facts["simulated_us"] == pytest.approx(plan_s * 1e6, rel=0.02)
 
 
@@ -141,7 +142,7 @@ def test_a_ring_needs_one_thread_block_a_gpu_and_no_dependency():
 
 
 def test_hazards_of_a_plan_become_dependencies():
-    flow = data_flow(lower(by_hand("ring allgather")))
+    flow = data_flow(exportable(by_hand("ring allgather")))
     for node in flow.nodes:
         assert all(earlier.rank == node.rank and earlier.key <= node.key for earlier in node.needs)
         assert all(node in earlier.users for earlier in node.needs)
@@ -164,7 +165,7 @@ def test_plans_are_exported_too():
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_gets_and_long_moves_are_exported(dialect):
     """GET and GET_REDUCE become a send by the peer; what no step can move at once becomes several."""
-    plan = lower(synthesize("allreduce", "full:3", "64K", method="direct"), reduce_by="get")
+    plan = exportable(synthesize("allreduce", "full:3", "64K", method="direct"), reduce_by="get")
     assert (plan.columns["op"] == Op.GET_REDUCE).any()
     assert read_msccl(exported(plan, dialect=dialect).content, "f").verify().ok
     collective = plan.collective
@@ -230,13 +231,13 @@ def test_what_no_program_can_say_is_one_line():
     with pytest.raises(InputError, match="counts: MSCCL knows no shards of unequal length"):
         exported(synthesize("allgather", "full:4", "64K", method="direct", counts=[1, 2, 3, 4]))
     for piece_bytes, what in ((128, "elements for a rank"), (256, "steps")):
-        plan = lower(synthesize("allgather", "ring:4", "1M", method="ring"), piece_bytes=piece_bytes)
+        plan = exportable(synthesize("allgather", "ring:4", "1M", method="ring"), piece_bytes=piece_bytes)
         with pytest.raises(InputError, match=f"does not fit: gpu 0: too many {what} for azure; expected at most"):
             exported(plan, size_bytes=1 << 20)
 
 
 def test_steps_beyond_the_table_are_dealt_out_over_channels():
-    plan = lower(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=512)
+    plan = exportable(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=512)
     facts = {name: exported(plan, dialect=name, size_bytes=1 << 16).facts for name in DIALECTS}
     assert max(len(block.steps) for gpu in make_gpus(data_flow(plan)) for block in gpu.blocks) > 64
     assert all(fact["steps"] <= DIALECTS[name].max_steps for name, fact in facts.items())
@@ -326,7 +327,7 @@ def test_results_are_the_same_every_time():
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
 def test_thread_blocks_that_hand_on_share_no_channel_with_others(kind, place, name, instances):
     """However ends are paired, every channel has one thread block at either end, and sends meet receives."""
-    plan = lower(synthesize(kind, place, "1M", method=name), instances)
+    plan = exportable(synthesize(kind, place, "1M", method=name), instances)
     flow = data_flow(plan, 1 << 20)
     gpus = make_gpus(flow)
     both = any(block.send >= 0 and block.recv >= 0 for gpu in gpus for block in gpu.blocks)
@@ -338,7 +339,7 @@ def test_thread_blocks_that_hand_on_share_no_channel_with_others(kind, place, na
 
 
 def test_messages_are_dealt_out_in_turns_or_one_lane_after_the_other():
-    plan = lower(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=1024)
+    plan = exportable(synthesize("allgather", "ring:4", "64K", method="ring"), piece_bytes=1024)
     whole = {line: len(sends) for line, (sends, _) in data_flow(plan).lines.items()}
     turns = {line: len(sends) for line, (sends, _) in data_flow(plan, lanes=3).lines.items()}
     assert len(turns) == 3 * len(whole)
@@ -359,7 +360,7 @@ def test_messages_are_dealt_out_in_turns_or_one_lane_after_the_other():
 
 def test_sends_of_one_channel_of_the_plan_can_keep_their_order():
     """A rank behind one port sends to its peers in turn: each send waits for the one that comes a window before."""
-    plan = lower(synthesize("allgather", "switch:5", "1M", method="direct"), channels_by="link")
+    plan = exportable(synthesize("allgather", "switch:5", "1M", method="direct"), channels_by="link")
     assert plan.max_channels() == 1
     for window in (0, 1, 2):
         flow = data_flow(plan, 1 << 20, window=window)
@@ -381,7 +382,7 @@ def test_sends_of_one_channel_of_the_plan_can_keep_their_order():
 def test_long_chunks_of_many_peers_behind_one_port_are_sent_in_the_order_of_the_plan():
     """The runtime goes through all steps once for every slice; a message of chunks of a slice goes before the next."""
     schedule = synthesize("allgather", "dgx-a100:1", "64M", method="greedy")
-    plan_s = simulate_plan(lower(schedule), schedule.topology, schedule.size_bytes).finish_s
+    plan_s = simulate_plan(exportable(schedule), schedule.topology, schedule.size_bytes).finish_s
     file = exported(schedule)
     assert (schedule.collective.num_chunks, file.facts["num_chunks"]) == (8, 32)
     assert file.facts["simulated_us"] * 1e-6 <= 1.05 * plan_s
@@ -399,7 +400,7 @@ def test_what_counting_refuses_no_program_would_have_fitted(problem, limits):
     dialect = replace(DIALECTS["azure"], max_steps=steps, max_blocks=blocks, max_channels=channels)
     if problem.counts is not None or problem.groups is not None:
         return
-    moved = Moved.of(lower(chosen.synthesize(problem, Effort())), problem.size_bytes)
+    moved = Moved.of(exportable(chosen.synthesize(problem, Effort())), problem.size_bytes)
     kind = moved.plan.collective.kind
     for lanes, messages in ((1, None), (2, None), (1, 1), (1, 3)):
         found = dealt_problem(moved.dealt(lanes, messages), moved.plan.num_ranks, dialect)

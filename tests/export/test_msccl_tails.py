@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collsyn import load_topology, lower
+from collsyn import load_topology
 from collsyn.check.simulate_plan import simulate_plan
 from collsyn.errors import InputError
 from collsyn.export.msccl import Program
@@ -20,6 +20,7 @@ from collsyn.export.table import Options
 from collsyn.synth.problem import Options as Effort
 from collsyn.synth.problem import Problem
 from collsyn.synth.table import method
+from tests.support.plans import exportable
 from tests.support.problems import random_problems
 
 
@@ -75,7 +76,7 @@ def test_whatever_is_cut_and_fused_the_program_is_right(problem, longest, whole_
     chosen = method("greedy")
     if problem.kind not in KINDS or problem.counts is not None or problem.groups is not None:
         return
-    plan = lower(chosen.synthesize(problem, Effort()))
+    plan = exportable(chosen.synthesize(problem, Effort()))
     try:
         moved = Moved.of(plan, problem.size_bytes, longest, partial(cut_tails, piece=2, whole_pieces=whole_pieces))
     except InputError as error:
@@ -107,7 +108,7 @@ def test_trees_of_unequal_shares_keep_their_rate(kind, least):
 def test_a_receive_that_would_wait_leaves_its_channel_to_those_behind():
     """Trees that reduce: fused at any price, receives that wait for other sums stop ports that others share."""
     problem = Problem("reducescatter", load_topology("dgx-a100:2"), 1 << 30)
-    plan = lower(method("trees").synthesize(problem, Effort()))
+    plan = exportable(method("trees").synthesize(problem, Effort()))
     moved = Moved.of(plan, problem.size_bytes)
     times = []
     for patience_s in (float("inf"), 0.005 * moved.finish_s):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collsyn import load_topology, lower, synthesize
+from collsyn import load_topology, synthesize
 from collsyn.check.execute import execute
 from collsyn.check.reference import make_inputs
 from collsyn.check.simulate_plan import simulate_plan
@@ -30,6 +30,7 @@ from collsyn.model.plan import Buffer, Op, Plan
 from tests.support.hand_plans import swap_plan
 from tests.support.mscclpp_files import BY_HAND, MUTATIONS, mutant
 from tests.support.mscclpp_runner import harm
+from tests.support.plans import exportable
 from tests.support.schedules import KINDS, by_hand, random_schedules
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -82,7 +83,7 @@ def test_every_collective_that_the_executor_knows_is_written_and_right(kind, in_
 def test_what_is_read_back_behaves_as_the_plan(schedule, seed, reduce_by):
     """Equal results on data, in any order and in place; equal time where thread blocks are the channels of the plan."""
     topology, size_bytes = schedule.topology, schedule.size_bytes
-    plan = lower(schedule, reduce_by=reduce_by)
+    plan = exportable(schedule, reduce_by=reduce_by)
     # The file names no routes: the plan takes those that it would take without names, too.
     plan = replace(plan, columns={**plan.columns, "route": np.full(plan.num_instructions, -1)})
     for in_place in (False, True) if plan.collective.has_in_place else (False,):
@@ -162,11 +163,11 @@ def test_reads_across_boxes_are_refused_in_plans_and_avoided_in_schedules():
     schedule = synthesize("reducescatter", "ndv2:2", "64K", method="ring")
     exported(schedule)
     with pytest.raises(InputError, match="reads memory in another box, which port channels cannot; lower it with put"):
-        exported(lower(schedule, reduce_by="get"))
+        exported(exportable(schedule, reduce_by="get"))
 
 
 def test_long_channels_become_thread_blocks_one_after_the_other():
-    plan = lower(synthesize("allreduce", "ring:4", "1M", method="ring"), piece_bytes=1 << 14)
+    plan = exportable(synthesize("allreduce", "ring:4", "1M", method="ring"), piece_bytes=1 << 14)
     gpus = make_gpus(plan, False, frozenset())
     assert max(np.diff(plan.channel_ptr)) > 2 * MAX_OPS
     assert all(len(block.ops) <= MAX_OPS for gpu in gpus for block in gpu.blocks)
@@ -193,7 +194,7 @@ def test_every_flag_may_be_waited_for_by_several_channels():
 
 
 def test_chunks_are_as_long_as_all_ranges_allow():
-    plan = lower(by_hand("ring allgather"))
+    plan = exportable(by_hand("ring allgather"))
     ends = plan.columns["dst_offset"] + plan.columns["length"]
     grain = grain_of(plan)
     assert grain >= 1
@@ -237,7 +238,7 @@ def test_what_no_file_can_say_is_one_line():
         with pytest.raises(InputError, match="one group of ranks with equal buffers"):
             exported(synthesize("allgather", "full:4", "64K", method="direct", **more))
     with pytest.raises(InputError, match=r"thread blocks, and 108 surely run at once"):
-        exported(lower(synthesize("allreduce", "ring:4", "64M", method="ring"), piece_bytes=1 << 16))
+        exported(exportable(synthesize("allreduce", "ring:4", "64M", method="ring"), piece_bytes=1 << 16))
     swapped = {Op.PUT: {"op": Op.GET, "peer": 1, "dst_buffer": 1, "dst_offset": 1, "src_offset": 0, "length": 1}}
     plan = swap_plan(lambda channels: channels[0].append(swapped[Op.PUT]))
     with pytest.raises(InputError, match="a GET between unequal offsets, which the executor of MSCCL"):
@@ -285,7 +286,7 @@ def test_packets_save_the_signals(kind, where, name):
 def test_packets_of_any_schedule_give_its_result(schedule, seed):
     if port_pairs(schedule.topology):
         return
-    plan = lower(schedule)
+    plan = exportable(schedule)
     for in_place in (False, True) if schedule.collective.has_in_place else (False,):
         file = exported(schedule, protocol="LL", in_place=in_place)
         read = read_mscclpp(file.content, "f")
@@ -315,7 +316,7 @@ def judged_ok(file):
 def test_packets_need_a_schedule_and_memory():
     schedule = synthesize("allgather", "ring:4", "4K", method="ring")
     with pytest.raises(InputError, match="LL is made from a schedule; a plan has places"):
-        exported(lower(schedule), protocol="LL")
+        exported(exportable(schedule), protocol="LL")
     with pytest.raises(InputError, match="ranks are in different boxes; take Simple"):
         exported(synthesize("allgather", "ndv2:2", "4K", method="ring"), protocol="LL")
     with pytest.raises(InputError, match="one group of ranks with equal buffers"):
@@ -391,7 +392,7 @@ def test_schedules_across_boxes_give_their_result(schedule, seed):
     file = exported(schedule)
     read = read_mscclpp(file.content, "f")
     assert read.verify().ok
-    plan, after = lower(schedule), read.plan()
+    plan, after = exportable(schedule), read.plan()
     elements = lcm(after.total_units, plan.total_units)
     assert outputs(after, elements, seed=seed) == outputs(plan, elements)
     assert harm(json.loads(file.content), range(2)) is None

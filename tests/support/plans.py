@@ -7,9 +7,16 @@ import numpy as np
 from collsyn.check.execute import reference, run
 from collsyn.check.races import races
 from collsyn.check.reference import make_inputs
+from collsyn.lower.lower import lower
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import dtype_of, first_difference
 from collsyn.model.plan import Op, Plan
+from collsyn.model.schedule import Schedule
+
+
+def exportable(schedule: Schedule, *args: int, **options: object) -> Plan:
+    """A schedule's plan as other runtimes are given it."""
+    return lower(schedule, *args, ahead=False, **options)  # type: ignore[arg-type]
 
 
 def modes(plan: Plan) -> list[bool]:
