@@ -13,18 +13,16 @@ from collsyn.check.simulate_plan import simulate_plan
 from collsyn.check.verify import verify_schedule
 from collsyn.errors import InputError, VerificationError
 from collsyn.lower.lower import lower
-from collsyn.model.collective import Collective, make_collective
+from collsyn.model.collective import make_collective
 from collsyn.model.dtypes import DTYPES, OPS
-from collsyn.model.kinds import KINDS
 from collsyn.model.plan import Buffer, Op
 from collsyn.model.plan_file import plan_text, read_plan, write_plan
 from collsyn.model.schedule import COPY, REDUCE, Schedule
 from tests.support.plans import assert_no_races, assert_right, count, modes, without
 from tests.support.schedules import SCHEDULES, SIZE, by_hand, from_rows, full, link_of, ring, star
 from tests.support.topologies import random_topologies
-from tests.support.trees import exchanges, late_contributions, tree_schedule
+from tests.support.trees import NAMED, any_collective, exchanges, late_contributions, tree_schedule
 
-NAMED = tuple(kind for kind in KINDS if kind != "custom")
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"reduce_by": "get"},
@@ -35,12 +33,6 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"reduce_by": "put", "channels_by": "peer"},
     {"reduce_by": "put", "piece_bytes": 100_000},
 )
-
-
-def any_collective(kind: str, n: int = 4, chunks: int = 1) -> Collective:
-    """One of every kind, alltoallv with unequal counts and zeros among them."""
-    counts = [[(2 * a + 3 * b + 1) % 4 for b in range(n)] for a in range(n)] if kind == "alltoallv" else None
-    return make_collective(kind, n, chunks, counts=counts)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collsyn.check.reference import reference
+from collsyn.check.reference import make_inputs, reference
 from collsyn.errors import DeviceError, InputError, VerificationError
 from collsyn.model.bind import bind
 from collsyn.model.dtypes import DTYPES, OPS, dtype_of, first_difference, random_data
@@ -79,6 +79,24 @@ def alternate(bootstrap, turns):
                 wrong.append(f"allgather {turn}")
             if set(reduce.output.tolist()) != {turn * 10}:
                 wrong.append(f"allreduce {turn}")
+    return wrong
+
+
+def in_a_row(bootstrap, file, turns, elements=1000):
+    """Calls one behind the other with ever new data, each rank being late by turns; the calls whose result is wrong."""
+    plan, wrong, rank = read_plan(file), [], bootstrap.rank
+    lates = np.random.default_rng(rank)
+    with HostContext(bootstrap) as context:
+        prepared = context.prepare(bind(plan, elements, 4), "int32")
+        for turn in range(turns):
+            inputs = make_inputs(plan.collective, "int32", "sum", elements, seed=turn)
+            if lates.random() < 0.3:
+                time.sleep(lates.random() * 2e-3)
+            prepared.input[...] = inputs[rank]
+            prepared.run(20)
+            want = reference(plan.collective, "int32", "sum", inputs, elements)[rank]
+            if first_difference("int32", prepared.output, want) is not None:
+                wrong.append(turn)
     return wrong
 
 

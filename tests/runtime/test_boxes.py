@@ -19,6 +19,7 @@ from collsyn.runtime.transport import STAGING, TRANSPORT, device_direct_from, ma
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
 from collsyn.topology.resolve import load_topology
+from tests.runtime.test_lowered import write_ahead
 from tests.support.hand_plans import swap_plan
 
 LIMIT_S = 120
@@ -129,6 +130,13 @@ def test_plans_of_two_boxes_run_in_two_boxes(topology: str, tmp_path, monkeypatc
     files = written(tmp_path, topology, BY)
     found = start("check_files", 16, files=files, elements=[1, 2003], kinds=[("float32", "sum"), ("uint8", "avg")])
     assert [wrong for wrong, _ in found] == [[]] * 16
+
+
+@needs_mpi
+def test_calls_run_ahead_between_boxes(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(BOX_SIZE, "2")
+    file = write_ahead(tmp_path / "plan.json", "allgather", "direct")
+    assert start("in_a_row", 4, file=file, turns=50, elements=40_000) == [[]] * 4
 
 
 @needs_mpi

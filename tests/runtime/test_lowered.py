@@ -5,13 +5,29 @@ import pytest
 from collsyn.lower.lower import lower
 from collsyn.model.plan_file import write_plan
 from collsyn.runtime.launch import launch
-from collsyn.synth.problem import Options
+from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import method
 from collsyn.topology.resolve import load_topology
 from tests.support.problems import all_problems, grouped_problems
 
 # Direct, forwarding, and reducing on the way.
 NAMES = ("direct", "ring", "recursive", "binomial", "paths")
+
+
+@pytest.mark.parametrize("native", ["1", "0"])
+@pytest.mark.parametrize(("kind", "by"), [("allgather", "direct"), ("allreduce", "one-shot"), ("broadcast", "direct")])
+def test_calls_that_run_ahead_of_each_other(kind, by, native, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLSYN_NATIVE", native)
+    file = write_ahead(tmp_path / "plan.json", kind, by)
+    assert launch("tests.runtime.targets:in_a_row", {"file": file, "turns": 300}, 4, "fork", 120) == [[]] * 4
+
+
+def write_ahead(file, kind, by):
+    """A plan in which nobody waits for anybody to begin, as a file."""
+    plan = lower(method(by).synthesize(Problem(kind, load_topology("full:4"), 4000), Options()), ahead=True)
+    assert plan.runs_ahead
+    write_plan(plan, file)
+    return str(file)
 
 
 @pytest.mark.parametrize(

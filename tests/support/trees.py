@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from collsyn.model.collective import Collective, make_collective
+from collsyn.model.kinds import KINDS
 from collsyn.model.schedule import COPY, OWN, REDUCE, VALUE, Schedule
 from collsyn.model.topology import Topology
 from tests.support.schedules import full
 
 _NAMES = ("chunk", "src", "dst", "route", "start_s", "op", "src_slot", "dst_slot", "batch")
+NAMED = tuple(kind for kind in KINDS if kind != "custom")
+
+
+def any_collective(kind: str, n: int = 4, chunks: int = 1) -> Collective:
+    """One of every kind, alltoallv with unequal counts and zeros among them."""
+    counts = [[(2 * a + 3 * b + 1) % 4 for b in range(n)] for a in range(n)] if kind == "alltoallv" else None
+    return make_collective(kind, n, chunks, counts=counts)
 
 
 def tree_schedule(collective: Collective, topology: Topology, seed: int, size_bytes: int = 1 << 16) -> Schedule:
