@@ -47,18 +47,23 @@ class Cut:
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:
         """Time from the amount into `vertices` and the links there."""
-        inside = vertex_mask(case, certificate.get("vertices"), "vertices")
-        links = case.links_into(inside)
-        crossing = case.crossing(inside[: case.topology.num_ranks])
-        amount = int(case.pairs[2][crossing].sum())
-        if not amount:
-            refuse("nothing has to cross into the vertices")
+        inside, links, crossing, amount = entered(case, certificate)
         ready = case.topology.alpha_s[links] + latency_at_ends(case, inside, links, crossing)
         time_s = case.finish_s(links, ready, amount)
         if case.length is not None:
             return Proof(time_s, facts={"chunks": amount})
         capacity, share = case.exact_gb_s(links), case.share(amount)
         return Proof(time_s, capacity / share, {"crossing": str(share), "capacity_gb_s": str(capacity)})
+
+
+def entered(case: Case, certificate: Certificate) -> tuple[Bools, I64, I64, int]:
+    """Of a certificate's `vertices`: their mask, the links into them, the pairs that cross, and how much does."""
+    inside = vertex_mask(case, certificate.get("vertices"), "vertices")
+    crossing = case.crossing(inside[: case.topology.num_ranks])
+    amount = int(case.pairs[2][crossing].sum())
+    if not amount:
+        refuse("nothing has to cross into the vertices")
+    return inside, case.links_into(inside), crossing, amount
 
 
 def promising_sets(case: Case) -> list[Bools]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from collsyn.bounds.argument import Certificate, Proof, best_distinct, refuse, vertex_mask
+from collsyn.bounds.argument import Certificate, Proof, best_distinct
 from collsyn.bounds.case import Case
-from collsyn.bounds.cut import latency_at_ends, promising_sets, rough_s
+from collsyn.bounds.cut import entered, latency_at_ends, promising_sets, rough_s
 from collsyn.bounds.ways import Ways, through_switches, within
 from collsyn.model.arrays import F64, I32, I64, Bools
 
@@ -69,12 +69,7 @@ class Spread:
 
     def prove(self, case: Case, certificate: Certificate) -> Proof:
         """Time from the amount into `vertices`, the links there and the ways beyond their ends."""
-        inside = vertex_mask(case, certificate.get("vertices"), "vertices")
-        links = case.links_into(inside)
-        crossing = case.crossing(inside[: case.topology.num_ranks])
-        amount = int(case.pairs[2][crossing].sum())
-        if not amount:
-            refuse("nothing has to cross into the vertices")
+        inside, links, crossing, amount = entered(case, certificate)
         alpha_s = case.topology.alpha_s[links]
         often_s = alpha_s + latency_at_ends(case, inside, links, crossing)
         once_s = np.maximum(often_s, alpha_s + _time_at_ends(case, inside, links, crossing))

@@ -170,14 +170,22 @@ def test_sharing_is_the_best_of_all_ways_to_join() -> None:
     assert checked
 
 
-@pytest.mark.parametrize("kind", ["allgather", "scatter", "alltoall"])
-@pytest.mark.parametrize("name", ["line", "ring:3", "unequal star"])
+# All that have at most seven messages: the orders of more are too many.
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("line", "scatter"),
+        ("ring:3", "allgather"),
+        ("ring:3", "scatter"),
+        ("ring:3", "alltoall"),
+        ("unequal star", "scatter"),
+    ],
+)
 def test_a_window_over_all_is_the_best_of_all_orders(name: str, kind: str) -> None:
     case = plain(case_of(name, kind))
     timed = listed(case)
     count = len(timed.hop)
-    if count > 7:
-        pytest.skip("too many orders")
+    assert count <= 7
     window = Window(timed, 0, count)
     orders_s = [Timed.of(case, in_places(timed, np.argsort(order))).finish_s for order in permutations(range(count))]
     found = window.solved(Budget(None, PLENTY), 100_000)
