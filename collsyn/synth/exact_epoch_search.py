@@ -112,9 +112,8 @@ class EpochSearch:
         return not len(self.case.representatives)
 
     def is_reachable(self, grid: Grid) -> bool:
-        """Whether hops lead from every source to its receivers."""
-        away = self.case.away(grid.travel)[self.case.source[self.case.representatives]]
-        return int(away[self.case.wanted].max()) < NEVER
+        """Whether hops lead from every source to its receivers, within the epochs that a program may have."""
+        return self._least_of(grid) < NEVER
 
     def grids(self) -> Iterator[Grid]:
         """See `exact_grid.grids`."""
@@ -122,11 +121,14 @@ class EpochSearch:
 
     def least(self, grid: Grid) -> int:
         """See `least_epochs`; raises Infeasible where a receiver cannot be reached."""
+        if not self.is_reachable(grid):
+            raise Infeasible(f"exact: {unreachable(self.case)}")
+        return self._least_of(grid)
+
+    def _least_of(self, grid: Grid) -> int:
         key = grid.epoch_s, grid.late
         if key not in self._least:
             self._least[key] = least_epochs(self.case, grid, self.chunks)
-        if self._least[key] >= NEVER:
-            raise Infeasible(f"exact: {unreachable(self.case)}")
         return self._least[key]
 
     def bound(self, grid: Grid, budget: Budget) -> int:

@@ -97,7 +97,7 @@ def grids(case: StepCase, num_bytes: float) -> Iterator[Grid]:
 
 
 def least_epochs(case: StepCase, grid: Grid, chunks: int) -> int:
-    """Epochs that no schedule of so many chunks a flow can do without (NEVER: a receiver cannot be reached).
+    """Epochs that no schedule of so many chunks a flow can do without (NEVER: so many, or a receiver out of reach).
 
     The longest way, and sets of ranks that chunks must enter or leave, each over one of the hops across: a link bears
     only so many after each other, between the first that can get there and the last that must still go on.
@@ -117,9 +117,8 @@ def least_epochs(case: StepCase, grid: Grid, chunks: int) -> int:
             continue
         sources = np.unique(case.source[~inside[case.source]][crossing])
         for windows in _windows(case, grid, away, inside, sources, wanted[crossing]):
-            while not windows.bear(chunks * int(crossing.sum()), least):
-                least += 1
-    return least
+            least = windows.least(chunks * int(crossing.sum()), least)
+    return min(least, NEVER)
 
 
 def _sets(case: StepCase) -> Iterator[Bools]:
@@ -138,6 +137,18 @@ class _Windows(NamedTuple):
     after: F64
     to_last: F64
     length: F64
+
+    def least(self, number: int, epochs: int) -> int:
+        """The first number of epochs, from `epochs` on, in which so many chunks may cross; O(log(result)) looks."""
+        step = 1
+        while not self.bear(number, epochs + step - 1):
+            step *= 2
+        # Not in the first half of the steps, but in all of them.
+        low, high = epochs + step // 2 - 1, epochs + step - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.bear(number, middle) else (middle, high)
+        return high
 
     def bear(self, number: int, epochs: int) -> bool:
         """Whether so many chunks may cross the links within so many epochs.

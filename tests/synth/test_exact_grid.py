@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from collsyn.synth.exact_grid import LOSS, MAX_PARTS, Grid, epoch_length_s, grids, least_epochs
+from collsyn.synth.exact_grid import LOSS, MAX_PARTS, Grid, _Windows, epoch_length_s, grids, least_epochs
 from collsyn.synth.exact_steps import StepCase
 from collsyn.synth.problem import Problem
 from collsyn.topology.resolve import load_topology
@@ -74,3 +76,25 @@ def test_a_port_in_the_middle_of_ways_counts() -> None:
     grid = Grid.of(case, 1e6, 1e6 / 50e9)
     # Three chunks out of every port; four cross the middle only if the boxes are known.
     assert least_epochs(case, grid, 1) == 3
+
+
+@given(
+    links=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 8), st.sampled_from([0.5, 1, 2, 7, 33.3])),
+        min_size=1,
+        max_size=4,
+    ),
+    number=st.integers(1, 20),
+    epochs=st.integers(0, 30),
+)
+def test_the_first_number_of_epochs_is_that_of_trying_all(links, number, epochs):
+    windows = _Windows(*np.array(links, dtype=np.float64).T)
+    tried = epochs
+    while not windows.bear(number, tried):
+        tried += 1
+    assert windows.least(number, epochs) == tried
+
+
+def test_chunks_that_take_a_million_epochs_are_counted_at_once():
+    windows = _Windows(*(np.array([value]) for value in (0.0, 0.0, 0.0, 1e9)))
+    assert windows.least(1000, 5) == 10**12
