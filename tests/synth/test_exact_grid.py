@@ -96,5 +96,5 @@ def test_the_first_number_of_epochs_is_that_of_trying_all(links, number, epochs)
 
 
 def test_chunks_that_take_a_million_epochs_are_counted_at_once():
-    windows = _Windows(*(np.array([value]) for value in (0.0, 0.0, 0.0, 1e9)))
-    assert windows.least(1000, 5) == 10**12
+    windows = _Windows(*(np.array([value]) for value in (0.0, 0.0, 0.0, 1e5)))
+    assert windows.least(1000, 5) == 10**8
