@@ -120,9 +120,10 @@ class EpochSearch:
         return grids(self.case, self.chunk_bytes)
 
     def least(self, grid: Grid) -> int:
-        """See `least_epochs`; raises Infeasible where a receiver cannot be reached."""
+        """See `least_epochs`; raises Infeasible where a receiver cannot be reached, or not within so many epochs."""
         if not self.is_reachable(grid):
-            raise Infeasible(f"exact: {unreachable(self.case)}")
+            far = self.case.least_steps >= NEVER
+            raise Infeasible(f"exact: {unreachable(self.case) if far else f'needs {NEVER} epochs or more'}")
         return self._least_of(grid)
 
     def _least_of(self, grid: Grid) -> int:

@@ -245,7 +245,8 @@ def test_compare_with_programs_of_other_runtimes(run_cli, tmp_path: Path) -> Non
         assert timed == pytest.approx([document["plan_us"] for document in simulated])
         assert [row["finish_us"] for row in rows if row["method"] == str(file)] == timed
     at_its_size = {row["method"]: row["plan_us"] for row in rows if row["size_bytes"] == 1 << 20}
-    assert at_its_size[str(plan)] == pytest.approx(at_its_size["direct"], rel=0.02)
+    # Programs of other runtimes wait for a signal at their begin, which takes half a microsecond here.
+    assert at_its_size[str(plan)] == pytest.approx(at_its_size["direct"] + 0.5, rel=0.02)
     assert at_its_size["ring"] > at_its_size[str(xml)]
     shown = run_cli(*compared, *files).stdout
     assert "us of plans (over the bound)" in shown

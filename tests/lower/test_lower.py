@@ -149,13 +149,19 @@ def direct_allgather(n: int) -> Schedule:
 
 @pytest.mark.parametrize("channels", [1, 32])
 def test_a_direct_allgather_waits_twice_a_peer(channels):
-    plan = lower(direct_allgather(4), max_channels=channels)
+    plan = lower(direct_allgather(4), max_channels=channels, ahead=False)
     assert count(plan, Op.WAIT) == count(plan, Op.SIGNAL) == 4 * 3 * 2
     assert count(plan, Op.PUT) == 4 * 3
     assert count(plan, Op.COPY) == 4
     assert plan.num_instructions == 4 * (2 * 6 + 3 + 1)
     assert plan.max_channels() == min(channels, 3)
     assert not plan.scratch_units.any()
+
+
+def test_one_that_runs_ahead_waits_once_a_peer():
+    plan = lower(direct_allgather(4), ahead=True)
+    assert count(plan, Op.WAIT) == count(plan, Op.SIGNAL) == count(plan, Op.PUT) == 4 * 3
+    assert count(plan, Op.COPY) == 4 * (3 + 1)
 
 
 def test_channels_take_peers_in_turn_beginning_behind_their_rank():

@@ -223,6 +223,21 @@ def test_what_is_too_large_or_hopeless_is_refused() -> None:
     assert "chunks differ in length" in str(EPOCHS.accepts(uneven))
 
 
+@pytest.mark.parametrize(("kind", "chunks"), [("sendrecv", 2), ("allgather", 1), ("allgather", None)])
+def test_links_of_which_one_is_a_million_times_as_quick_are_refused(kind: str, chunks: int | None) -> None:
+    # A byte takes 3 ps on some hops and 2.6 us on another, all of which are on the way.
+    ends = np.array([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 0), (0, 3)]).T
+    alpha = np.array([1.3e-6, 0, 0, 0, 2.6e-6, 5e-7, 0])
+    beta = 1e-12 * np.array([200, 200, 200, 100, 10 / 3, 20, 10 / 3])
+    columns = {"src": ends[0], "dst": ends[1], "alpha_s": alpha, "overhead_s": alpha, "beta_s_per_byte": beta}
+    uneven = replace(load_topology("full:4"), **columns, count=np.ones(7, dtype=int), symmetries=())
+    asked = Problem(kind, uneven, 1, chunks)
+    assert "needs a program of over" in str(EPOCHS.accepts(asked))
+    search = EpochSearch(asked, 2)
+    with pytest.raises(Infeasible, match="exact: needs 1048576 epochs or more"):
+        search.least(next(search.grids()))
+
+
 def test_ranks_without_a_way_are_named() -> None:
     apart = Problem("scatter", build(3, [(0, 1)], both=True), SIZE)
     assert EPOCHS.accepts(apart) is None
