@@ -23,6 +23,8 @@ from collsyn.units import MAX_SIZE_BYTES
 SCHEMA = "collsyn-schedule/1"
 # As slow as the slowest link; what is slower takes longer than floats can say.
 MIN_RATE_BYTES_PER_S = 1 / MAX_BETA_S_PER_BYTE
+# What an algorithm set, which is an archive, too, has in it (set_file.py).
+SET_HEADER = "set.json"
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -154,6 +156,8 @@ def _from_npz(content: bytes, file: str) -> Schedule:
         # Damaged bytes reach zipfile, zlib, the tokenizer and the allocator, each with errors of its own.
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"{file}: is not a whole .npz file ({reason}); is it damaged or cut off?") from None
+    if SET_HEADER in arrays:
+        raise InputError(f"{file}: is an algorithm set; expected one schedule")
     missing = [
         k for k in ("header", "route_ptr", "route_links", "chunk", "src", "dst", "route", "start_s") if k not in arrays
     ]

@@ -9,12 +9,12 @@ from collsyn.errors import InputError
 from collsyn.files import read_bytes, write_atomic
 from collsyn.model.fields import parse_document
 from collsyn.model.schedule import Schedule
-from collsyn.model.schedule_file import schedule_bytes, schedule_from_bytes
+from collsyn.model.schedule_file import SET_HEADER, schedule_bytes, schedule_from_bytes
 from collsyn.model.schedule_set import ScheduleSet
 
 SCHEMA = "collsyn-schedule-set/1"
 SUFFIX = ".set"
-HEADER = "set.json"
+HEADER = SET_HEADER
 # Schedules of more sends are columns inside.
 MAX_JSON_SENDS = 20_000
 MAX_ENTRIES = 1000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collsyn.check.verify import verify_file
 from collsyn.errors import InputError
 from collsyn.model import set_file
-from collsyn.model.schedule_file import schedule_text
+from collsyn.model.schedule_file import read_schedule, schedule_text
 from collsyn.model.schedule_set import ScheduleSet, ranges_text
 from collsyn.model.set_file import is_set, read_set, set_bytes, write_set
 from collsyn.synth.problem import Options, Problem
@@ -35,6 +35,12 @@ def test_what_is_written_is_read(two, tmp_path):
     assert [schedule_text(one) for one in found.schedules] == [schedule_text(one) for one in two.schedules]
     assert set_bytes(found) == (tmp_path / "a.set").read_bytes()
     assert verify_file(tmp_path / "a.set").ok
+
+
+def test_a_set_is_no_schedule(two, tmp_path):
+    write_set(two, tmp_path / "a.set")
+    with pytest.raises(InputError, match=r"a\.set: is an algorithm set; expected one schedule"):
+        read_schedule(tmp_path / "a.set")
 
 
 def test_many_sends_are_columns(two, tmp_path, monkeypatch):
