@@ -16,7 +16,6 @@ from collsyn.portfolio.candidates import (
     STOPPED,
     Candidate,
     chosen,
-    contenders,
     ranked,
     with_rivals,
 )
@@ -198,7 +197,7 @@ class _Run:
 
     def with_plans(self, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates with the times of their plans, as far as they contend, can be lowered and time allows."""
-        order = contenders(candidates)
+        order = sorted((each for each in candidates if each.served), key=lambda each: each.finish_s)
         if self.settled is not None:
             # Its plan is known already, and no other can be better.
             name = self.settled[1]
@@ -233,24 +232,19 @@ class _Run:
             self._work(next_task, note, list)
         cut_short = self.interrupted and not was_interrupted
         for number, candidate in enumerate(order):
-            # Whoever began ahead of its turn is judged as if it had waited.
-            if number in planned and planned[number].cut is None:
-                earlier = [planned[other] for other in range(number) if other in planned]
-                hopeless = self._hopeless(candidate, earlier)
-                if hopeless is not None:
-                    planned[number] = replace(candidate, cut=hopeless, plan_s=None)
-            if number not in planned:
+            # Whoever began ahead of its turn, or did not come to it, is judged as if it had waited.
+            earlier = [planned[other] for other in range(number) if other in planned]
+            hopeless = self._hopeless(candidate, earlier)
+            if hopeless is not None:
+                planned[number] = replace(candidate, cut=hopeless, plan_s=None)
+            elif number not in planned:
                 # Those that have a plan are kept apart from those that time was too short for.
                 why = INTERRUPTED if self.interrupted else "the time limit"
                 cut_short |= candidate.interrupted
                 planned[number] = replace(candidate, interrupted=cut_short, cut=f"not simulated: {why}")
                 cut_short = False
         by_method = {candidate.method: candidate for candidate in planned.values()}
-        slow = f"not simulated: over {CONTENDING:g} times the quickest"
-        return [
-            by_method.get(c.method, c if c in order or not c.served else replace(c, cut=slow))
-            for c in sorted(candidates, key=lambda each: each.finish_s)
-        ]
+        return [by_method.get(c.method, c) for c in sorted(candidates, key=lambda each: each.finish_s)]
 
     def _work(
         self,
@@ -312,6 +306,8 @@ class _Run:
     def _hopeless(self, candidate: Candidate, earlier: Sequence[Candidate]) -> str | None:
         """Why the plan of a candidate cannot be as good as those before it in the order of finishes, if so."""
         known = [each.plan_s for each in earlier if each.plan_s is not None]
+        if known and candidate.finish_s > CONTENDING * min(known):
+            return f"not simulated: over {CONTENDING:g} times the quickest"
         if not known or candidate.schedule is None or self.all_of_them:
             return None
         least_s = least_plan_s(candidate.schedule)

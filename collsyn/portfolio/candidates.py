@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from collsyn.errors import Infeasible, InputError
@@ -40,7 +41,7 @@ class Candidate:
     interrupted: bool = False
     not_needed: bool = False
     lost: bool = False
-    finish_s: float = float("inf")
+    finish_s: float = inf
     bound_s: float | None = None
     chunks_per_rank: int | None = None
 
@@ -76,11 +77,11 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those whose plans may be the best, the quickest schedules first."""
-    quickest = (c.finish_s if c.plan_s is None else c.plan_s for c in candidates)
-    limit = CONTENDING * min(quickest, default=0.0)
-    found = [candidate for candidate in candidates if candidate.served and candidate.finish_s <= limit]
-    return sorted(found, key=lambda candidate: candidate.finish_s)
+    """Those whose plans may be the best, the quickest schedules first; a schedule counts until its plan is known."""
+    served = sorted((each for each in candidates if each.served), key=lambda each: each.finish_s)
+    quickest = (c.finish_s if c.plan_s is None else c.plan_s for c in served if c.plan_s is not None or c.cut is None)
+    limit = CONTENDING * min(quickest, default=inf)
+    return [candidate for candidate in served if candidate.finish_s <= limit]
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -13,10 +13,11 @@ from collsyn.model.schedule import Schedule
 from collsyn.model.schedule_file import schedule_text
 from collsyn.portfolio import auto, trial
 from collsyn.portfolio.auto import best, best_schedule
-from collsyn.portfolio.candidates import INTERRUPTED, OUT_OF_TIME, chosen
+from collsyn.portfolio.candidates import INTERRUPTED, OUT_OF_TIME, chosen, ranked
 from collsyn.synth import greedy_search
 from collsyn.synth.problem import Options, Problem
 from collsyn.synth.table import METHODS, method
+from collsyn.topology.resolve import load_topology
 from tests.support.topologies import build, zoo
 
 SIZE = 1 << 20
@@ -203,6 +204,19 @@ def test_plans_are_compared_where_all_can_be_lowered(
     monkeypatch.setattr(trial, "plan_time_s", plan_s)
     assert best(problem, Options(), list(SERVING))[0].method == winner
     assert best(problem, Options(), list(SERVING), plans=False)[0].method == "direct"
+
+
+def test_a_schedule_whose_plan_takes_far_longer_keeps_no_other_from_being_tried() -> None:
+    # Small messages beside each other occupy a card in a plan, though hardly in the schedule.
+    asked = Problem("alltoall", load_topology("ndv2:2"), 1 << 10)
+    found = {each.method: each for each in best(asked, Options(), ["at-once", "direct", "paths", "ring"])}
+    first = found["at-once"]
+    assert first.plan_s is not None and first.plan_s > 4 * first.finish_s
+    for name in ("direct", "paths"):
+        assert 2 * first.finish_s < found[name].finish_s < 2 * first.plan_s
+        assert found[name].plan_s is not None
+    least_s = min(each.plan_s for each in found.values() if each.plan_s is not None)
+    assert ranked(list(found.values()))[0].plan_s == pytest.approx(least_s, rel=0.01)
 
 
 def test_large_plans_are_made_on_request_only(monkeypatch) -> None:
